@@ -1,0 +1,1 @@
+"""What thinks: one file per kind of runner."""

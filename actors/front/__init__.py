@@ -1,0 +1,1 @@
+"""The doors that clients come through: transports above one protocol core."""

@@ -1,0 +1,1 @@
+"""Model providers: keys, connection pools, retries and streaming."""

@@ -1,0 +1,1 @@
+"""One conversation of an agent."""

@@ -1,0 +1,1 @@
+"""The event log and the catalogue: the only writer of durable state."""

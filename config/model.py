@@ -1,0 +1,205 @@
+"""The settings of the daemon, frozen; they travel to every child process as MessagePack.
+
+The defaults are not here but in `defaults.toml`; only a provider, of which there are any number, has its own below.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+VERSION = "0.1.0"
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+RESERVED_PROVIDERS = ("script", "acp")
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every table of the configuration."""
+
+
+class Daemon(Table, frozen=True, kw_only=True):
+    """The daemon as a whole."""
+
+    ready_timeout: Seconds
+    stop_timeout: Seconds
+
+
+class WebSocket(Table, frozen=True, kw_only=True):
+    """The TCP listener: WebSocket, health and metrics on one port."""
+
+    enabled: bool
+    host: Annotated[str, msgspec.Meta(min_length=1)]
+    port: Port
+    path: Annotated[str, msgspec.Meta(pattern="^/")]
+    allow_nonloopback: bool
+    allowed_origins: tuple[str, ...]
+
+
+class Limits(Table, frozen=True, kw_only=True):
+    """How much of everything there may be."""
+
+    connections: Count
+    clients_per_connection: Count
+    attachments_per_session: Count
+    agent_processes: Count
+    in_flight_requests: Count
+    queued_requests: Count
+    queued_messages: Count
+    unix_rate: Amount
+    unix_burst: Amount
+    tcp_rate: Amount
+    tcp_burst: Amount
+    line_bytes: Count
+    event_bytes: Count
+    unsent_response_bytes: Count
+    client_queue_bytes: Count
+    link_bytes: Count
+
+
+class Store(Table, frozen=True, kw_only=True):
+    """The event log."""
+
+    delta_window_ms: Seconds
+    group_drafts: Count
+    wal_autocheckpoint: Count
+    page_events: Count
+
+
+class Agents(Table, frozen=True, kw_only=True):
+    """Agents, unless `agent.create` says otherwise."""
+
+    provider: Annotated[str, msgspec.Meta(min_length=1)]
+    sandbox: Literal["readOnly", "workspaceWrite", "dangerFullAccess"]
+    network: bool
+    hang_timeout: Seconds
+    memory_limit: Count
+    idle_timeout: Seconds
+    max_restarts: Amount
+    restart_period: Seconds
+    start_at_once: Count
+    nice: Annotated[int, msgspec.Meta(ge=0, le=19)]
+
+
+class Approvals(Table, frozen=True, kw_only=True):
+    """When a tool call waits for a person."""
+
+    ask: Literal["read", "write", "external_effect", "never"]
+    timeout: Seconds
+
+
+class Tools(Table, frozen=True, kw_only=True):
+    """The tools of agents."""
+
+    timeout: Seconds
+    shell_timeout: Seconds
+    shell_timeout_max: Seconds
+    result_bytes: Count
+
+
+class Processes(Table, frozen=True, kw_only=True):
+    """How child processes are started and kept."""
+
+    start: Literal["zygote", "spawn"]
+    start_timeout: Seconds
+    max_restarts: Amount
+    restart_period: Seconds
+
+
+class Timeouts(Table, frozen=True, kw_only=True):
+    """How long something may take."""
+
+    handshake: Seconds
+    link_call: Seconds
+    turn_unwind: Seconds
+    agent_stop: Seconds
+    agent_term: Seconds
+    client_stall: Seconds
+
+
+class Log(Table, frozen=True, kw_only=True):
+    """The daemon's own log files."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    rotate_bytes: Count
+    keep: Count
+
+
+class Metrics(Table, frozen=True, kw_only=True):
+    """`GET /metrics`."""
+
+    open: bool
+
+
+class Provider(Table, frozen=True, kw_only=True):
+    """One model provider; `key` never shows in a `repr`."""
+
+    type: Literal["openai-chat"] = "openai-chat"
+    base_url: Annotated[str, msgspec.Meta(pattern="^https?://")]
+    key: str = ""
+    key_env: str = ""
+    model: str = ""
+    tool_mode: Literal["native", "json"] = "native"
+    connect_timeout: Seconds = 10.0
+    event_timeout: Seconds = 60.0
+    request_timeout: Seconds = 600.0
+    max_retries: Amount = 2
+    max_parallel: Count = 64
+    max_tokens: Amount = 0
+
+    def __repr__(self) -> str:
+        return f"Provider(type={self.type!r}, base_url={self.base_url!r}, model={self.model!r})"
+
+
+class Settings(Table, frozen=True, kw_only=True):
+    """Everything that can be set."""
+
+    daemon: Daemon
+    websocket: WebSocket
+    limits: Limits
+    store: Store
+    agents: Agents
+    approvals: Approvals
+    tools: Tools
+    processes: Processes
+    timeouts: Timeouts
+    log: Log
+    metrics: Metrics
+    providers: dict[str, Provider] = {}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Settings)
+
+
+def encode_settings(settings: Settings) -> bytes:
+    """Return the settings as they travel to a child process that talks to model providers."""
+    return _encoder.encode(settings)
+
+
+def encode_without_keys(settings: Settings) -> bytes:
+    """Return the settings as they travel to every other child process: without a provider's key."""
+    providers = {
+        name: msgspec.structs.replace(provider, key="")
+        for name, provider in settings.providers.items()
+    }
+    return _encoder.encode(msgspec.structs.replace(settings, providers=providers))
+
+
+def decode_settings(data: bytes) -> Settings:
+    """Return the settings in `data`.
+
+    Raises:
+        msgspec.ValidationError: the bytes do not come from this version.
+    """
+    return _decoder.decode(data)
+
+
+def key_variables(settings: Settings) -> frozenset[str]:
+    """Return the environment variables that hold keys; no agent and no command may inherit them."""
+    return frozenset(p.key_env for p in settings.providers.values() if p.key_env)

@@ -1,0 +1,1 @@
+"""What is said: the messages between processes, towards clients, and in the log."""

@@ -1,0 +1,21 @@
+"""What every child process of the daemon is told in its first message."""
+
+from __future__ import annotations
+
+from roost.schemas.base import Message
+
+
+class Boot(Message, frozen=True, kw_only=True, tag="boot"):
+    """The payload of `control.Start`.
+
+    `settings` is the MessagePack of `roost.config.model.Settings`; `cold` is true for the first store of a daemon, when
+    no agent process exists; `started_at` is when the daemon started, in milliseconds since 1970.
+    """
+
+    home: str
+    settings: bytes
+    root_pid: int
+    started_at: int
+    version: str
+    cold: bool = False
+    websocket_url: str = ""

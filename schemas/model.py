@@ -1,0 +1,91 @@
+"""What an agent and the providers service say to each other about a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from roost.schemas.base import Message
+
+
+class ToolCall(Message, frozen=True, kw_only=True, tag="model.tool_call"):
+    """A call that the model asks for; `arguments` is the text it gave, JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ChatMessage(Message, frozen=True, kw_only=True, tag="model.message"):
+    """One message of a conversation. `tool_call_id` belongs to role `tool`, `tool_calls` to `assistant`."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+class ToolSpec(Message, frozen=True, kw_only=True, tag="model.tool"):
+    """A tool as the model sees it; `schema` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    schema: bytes
+
+
+class AskModel(Message, frozen=True, kw_only=True, tag="model.ask"):
+    """Call agent → providers: one request to a model. Answered with `ModelAnswer` or `Refused`.
+
+    Meanwhile `ModelDelta` casts with the same `stream` come, in order, all before the answer. Codes when refused:
+    `PROVIDER_NOT_FOUND`, `PROVIDER_CONFIG_ERROR`, `PROVIDER_AUTH_ERROR`, `PROVIDER_RATE_LIMITED`,
+    `PROVIDER_NETWORK_ERROR`, `PROVIDER_API_ERROR`, `PROVIDER_OUTPUT_LIMIT`, `PROVIDER_TIMEOUT`; `retryable` says whether
+    the same request may be tried again.
+    """
+
+    stream: int
+    provider: str
+    model: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+
+
+class StopModel(Message, frozen=True, kw_only=True, tag="model.stop"):
+    """Cast agent → providers: give the request up; the model's server is told at once. The call is not answered."""
+
+    stream: int
+
+
+class ModelDelta(Message, frozen=True, kw_only=True, tag="model.delta"):
+    """Cast providers → agent: text of a running request; pieces that came together are joined."""
+
+    stream: int
+    text: str
+
+
+class ModelAnswer(Message, frozen=True, kw_only=True, tag="model.answer"):
+    """The whole answer; `text` repeats what the deltas said. -1 tokens where the server did not say."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish: str = "stop"
+    input_tokens: int = -1
+    output_tokens: int = -1
+
+
+class ListModels(Message, frozen=True, kw_only=True, tag="model.list"):
+    """Call front → providers: the models of all providers, or of one; answered with `Models`."""
+
+    provider: str = ""
+
+
+class ModelInfo(Message, frozen=True, kw_only=True, tag="model.info"):
+    """One model of one provider."""
+
+    provider: str
+    id: str
+
+
+class Models(Message, frozen=True, kw_only=True, tag="model.models"):
+    """The answer to `ListModels`; `failed` maps a provider that could not be asked to why."""
+
+    models: tuple[ModelInfo, ...]
+    failed: dict[str, str] = {}

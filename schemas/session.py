@@ -1,0 +1,226 @@
+"""Sessions: their records, what is asked of the store about them, and what the store tells the front."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from roost.schemas.approval import PendingRow
+from roost.schemas.base import AgentId, Message, MessageId, SessionId, TurnId
+
+SessionState = Literal["open", "closing", "closed"]
+SessionStatus = Literal["idle", "running", "waiting", "closed", "error"]
+
+
+class SessionSpec(Message, frozen=True, kw_only=True, tag="session.spec"):
+    """What a session was created with; never changes. `metadata` is a JSON object."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    created_at: int
+    cwd: str = ""
+    title: str = ""
+    model: str = ""
+    source: str = ""
+    ephemeral: bool = False
+    metadata: bytes = b"{}"
+
+
+class SessionRow(Message, frozen=True, kw_only=True, tag="session.row"):
+    """A session as the store knows it. `delivered` is the last sequence ever written to a client."""
+
+    spec: SessionSpec
+    state: SessionState
+    status: SessionStatus
+    last_sequence: int = 0
+    first_sequence: int = 1
+    delivered: int = 0
+    turns: int = 0
+    queued: int = 0
+    closed_at: int = 0
+    close_reason: str = ""
+    cleared_after: int = 0
+    recovered: bool = False
+
+
+class CreateSession(Message, frozen=True, kw_only=True, tag="session.create"):
+    """Call front → store: record a session on a live agent (and a first message); idempotent by its id.
+
+    Answered with `SessionRow`; refused `AGENT_NOT_FOUND`. A session with an agent of its own is `CreateAgent`.
+    """
+
+    session: SessionSpec
+    content: bytes = b""
+
+
+class GetSession(Message, frozen=True, kw_only=True, tag="session.get"):
+    """Call front → store; answered with `SessionRow`, refused `SESSION_NOT_FOUND`."""
+
+    session_id: SessionId
+
+
+class ListSessions(Message, frozen=True, kw_only=True, tag="session.list"):
+    """Call front → store: sessions, closed ones included, by (created_at, session_id), strictly after `after`."""
+
+    limit: int
+    agent_id: str = ""
+    after: tuple[int, str] = (0, "")
+
+
+class Sessions(Message, frozen=True, kw_only=True, tag="session.sessions"):
+    """The answer to `ListSessions`."""
+
+    sessions: tuple[SessionRow, ...]
+    more: bool = False
+
+
+class CloseSession(Message, frozen=True, kw_only=True, tag="session.close"):
+    """Call front → store: take no further message; `session.closed` is written when the open turn has ended.
+
+    Answered with `SessionClosing`.
+    """
+
+    session_id: SessionId
+    reason: str = ""
+
+
+class SessionClosing(Message, frozen=True, kw_only=True, tag="session.closing"):
+    """The answer to `CloseSession`; `last` if it was the agent's last live session (the front then ends the agent)."""
+
+    terminated: bool
+    agent_id: AgentId
+    closed_at: int
+    reason: str = ""
+    last: bool = False
+
+
+class TurnRef(Message, frozen=True, kw_only=True, tag="session.turn_ref"):
+    """Which message a turn belongs to."""
+
+    turn_id: TurnId
+    message_id: MessageId
+    stream_id: str
+    accepted_at: int
+
+
+class Watch(Message, frozen=True, kw_only=True, tag="session.watch"):
+    """Call front → store: tell me of everything in this session from now on. Answered with `Watched`."""
+
+    session_id: SessionId
+
+
+class Watched(Message, frozen=True, kw_only=True, tag="session.watched"):
+    """The answer to `Watch`: the state at the point in the stream from which `Published` follows without a gap.
+
+    `epoch` is the store's word that is renewed only when committed events are found to be gone.
+    """
+
+    row: SessionRow
+    agent_status: str
+    epoch: str
+    turn: TurnRef | None = None
+    pending: tuple[PendingRow, ...] = ()
+
+
+class Unwatch(Message, frozen=True, kw_only=True, tag="session.unwatch"):
+    """Cast front → store: no more of this session."""
+
+    session_id: SessionId
+
+
+class WatchAll(Message, frozen=True, kw_only=True, tag="session.watch_all"):
+    """Cast front → store: tell me of every session, watched or not (a client observes status), or no longer."""
+
+    wanted: bool
+
+
+class ReadPage(Message, frozen=True, kw_only=True, tag="session.read_page"):
+    """Call → store: events with `after` < sequence ≤ `upto` (0: no bound), oldest first.
+
+    At most `max_events` and, but for the first event, `max_bytes`. Answered with `Page`.
+    """
+
+    session_id: SessionId
+    after: int
+    upto: int = 0
+    max_events: int = 200
+    max_bytes: int = 262_144
+
+
+class Page(Message, frozen=True, kw_only=True, tag="session.page"):
+    """Consecutive events as JSON bodies without `sequence`; the first has sequence `first`.
+
+    `lost_upto` is the highest sequence that retention removed out of the range asked for, or 0.
+    """
+
+    session_id: SessionId
+    first: int
+    bodies: tuple[bytes, ...]
+    last_sequence: int
+    turns: tuple[TurnRef, ...] = ()
+    lost_upto: int = 0
+
+
+class Delivered(Message, frozen=True, kw_only=True, tag="session.delivered"):
+    """Cast front → store: the last sequences written to any client of these sessions."""
+
+    sequences: dict[str, int]
+
+
+class Count(Message, frozen=True, kw_only=True, tag="session.count"):
+    """Call front → store: figures for `health.stats`. Answered with `Counts`."""
+
+
+class Counts(Message, frozen=True, kw_only=True, tag="session.counts"):
+    """The answer to `Count`."""
+
+    active: int
+    closed: int
+    agents: int
+    turns_open: int
+    calls_open: int
+    pending: int
+    events: int
+
+
+class EventBatch(Message, frozen=True, kw_only=True, tag="published.events"):
+    """Committed events of one session in order; the first has sequence `first`."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    first: int
+    bodies: tuple[bytes, ...]
+
+
+class MessageChanged(Message, frozen=True, kw_only=True, tag="published.message"):
+    """A message was accepted, begun (with its turn) or has ended (with the turn's outcome)."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    message_id: MessageId
+    stream_id: str
+    state: Literal["accepted", "begun", "ended"]
+    accepted_at: int
+    turn_id: str = ""
+    outcome: str = ""
+    error: str = ""
+    position: int = 0
+    text: str = ""
+    display: str | None = None
+    hidden: bool = False
+
+
+class PendingChanged(Message, frozen=True, kw_only=True, tag="published.pending"):
+    """A question was opened, or an approval or a question was settled; `row.state` says which.
+
+    An approval's opening is its stored event; its row comes here right before that event.
+    """
+
+    session_id: SessionId
+    agent_id: AgentId
+    row: PendingRow
+
+
+class SessionChanged(Message, frozen=True, kw_only=True, tag="published.session"):
+    """A session is closing or closed."""
+
+    row: SessionRow

@@ -1,0 +1,263 @@
+"""Messages and turns: how a client's message becomes a turn, and what the agent writes about it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from roost.schemas.approval import PendingRow, PendingState
+from roost.schemas.base import (
+    AgentId,
+    CallId,
+    EventId,
+    Message,
+    MessageId,
+    SessionId,
+    TurnId,
+)
+
+TurnOutcome = Literal["completed", "failed", "interrupted"]
+
+
+class AcceptMessage(Message, frozen=True, kw_only=True, tag="turn.accept"):
+    """Call front → store: a client's message. Answered with `Accepted`.
+
+    `content` is the JSON of the client's content, `text` its text; `display` replaces the text shown to clients unless it
+    is None, `hidden` keeps it from them. `metadata` is a JSON object. Refused `AGENT_NOT_FOUND`,
+    `CLIENT_MESSAGE_ID_CONFLICT`, `TOO_MANY_QUEUED_MESSAGES`, `INPUT_TOO_LARGE`, `DISK_FULL`.
+    """
+
+    session_id: SessionId
+    message_id: MessageId
+    stream_id: str
+    accepted_at: int
+    content: bytes
+    text: str
+    client_message_id: str = ""
+    sha256: bytes = b""
+    display: str | None = None
+    hidden: bool = False
+    metadata: bytes = b"{}"
+
+
+class Accepted(Message, frozen=True, kw_only=True, tag="turn.accepted"):
+    """The answer to `AcceptMessage`. A duplicate carries the state of the first."""
+
+    message_id: MessageId
+    stream_id: str
+    accepted_at: int
+    duplicate: bool = False
+    state: Literal["queued", "begun", "ended"] = "queued"
+    turn_id: str = ""
+    outcome: str = ""
+    error: str = ""
+    position: int = 0
+
+
+class CancelTurn(Message, frozen=True, kw_only=True, tag="turn.cancel"):
+    """Call front → store: interrupt the open turn, if it is this one (or any: empty). Answered with `TurnCancelled`."""
+
+    session_id: SessionId
+    reason: str
+    turn_id: str = ""
+
+
+class CancelMessage(Message, frozen=True, kw_only=True, tag="turn.cancel_message"):
+    """Call front → store: withdraw a queued message, or interrupt its turn. Answered with `TurnCancelled`."""
+
+    session_id: SessionId
+    message_id: MessageId
+    reason: str
+
+
+class TurnCancelled(Message, frozen=True, kw_only=True, tag="turn.cancelled"):
+    """The answer to `CancelTurn` and `CancelMessage`; never refused for an unknown session."""
+
+    cancelled: bool
+    turn_id: str = ""
+
+
+class QueuedMessage(Message, frozen=True, kw_only=True, tag="turn.queued"):
+    """A message whose turn has not begun."""
+
+    message_id: MessageId
+    stream_id: str
+    accepted_at: int
+    text: str
+    client_message_id: str = ""
+    metadata: bytes = b"{}"
+
+
+class Decision(Message, frozen=True, kw_only=True, tag="turn.decision"):
+    """A pending row that has been settled."""
+
+    row: PendingRow
+
+
+class Cancelled(Message, frozen=True, kw_only=True, tag="turn.cancel_requested"):
+    """The turn is to stop; `cancellation.requested` is in the log."""
+
+    turn_id: TurnId
+    reason: str
+
+
+class Withdrawn(Message, frozen=True, kw_only=True, tag="turn.withdrawn"):
+    """A queued message is not to be begun."""
+
+    message_id: MessageId
+
+
+class Closing(Message, frozen=True, kw_only=True, tag="turn.closing"):
+    """The session takes no further message."""
+
+    reason: str = ""
+
+
+InboxItem = QueuedMessage | Decision | Cancelled | Withdrawn | Closing
+
+
+class Bell(Message, frozen=True, kw_only=True, tag="turn.bell"):
+    """Cast store → agent: something was committed for this session. May be lost; `PullInbox` repeats all that is open.
+
+    A session that the agent does not have yet is to be opened. No items: pull.
+    """
+
+    session_id: SessionId
+    items: tuple[InboxItem, ...] = ()
+    grants: tuple[str, ...] = ()
+
+
+class PullInbox(Message, frozen=True, kw_only=True, tag="turn.pull"):
+    """Call agent → store: everything open for this session. Answered with `Inbox`."""
+
+    session_id: SessionId
+
+
+class Inbox(Message, frozen=True, kw_only=True, tag="turn.inbox"):
+    """Queued messages in order, decisions of the open turn, a requested cancel, closing."""
+
+    items: tuple[InboxItem, ...]
+
+
+class OpenTurn(Message, frozen=True, kw_only=True, tag="turn.open_turn"):
+    """A turn without a terminal event, left by an older generation of its session actor.
+
+    Its events have sequences from `first_sequence`; `pending` are its rows, settled ones included.
+    """
+
+    turn_id: TurnId
+    message: QueuedMessage
+    first_sequence: int
+    runner_state: bytes = b""
+    cancel_reason: str | None = None
+    pending: tuple[PendingRow, ...] = ()
+
+
+class OpenSession(Message, frozen=True, kw_only=True, tag="turn.open_session"):
+    """Call agent → store at each start of a session actor: gives it a new generation. Answered with `SessionOpened`.
+
+    Refused `SESSION_NOT_FOUND` or `SESSION_CLOSED`.
+    """
+
+    session_id: SessionId
+
+
+class SessionOpened(Message, frozen=True, kw_only=True, tag="turn.session_opened"):
+    """The answer to `OpenSession`."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    generation: int
+    last_sequence: int
+    cleared_after: int
+    cwd: str
+    metadata: bytes
+    turn: OpenTurn | None
+    inbox: tuple[InboxItem, ...]
+    grants: tuple[str, ...] = ()
+
+
+class BeginTurn(Message, frozen=True, kw_only=True, tag="change.begin_turn"):
+    """The message's turn begins with this draft."""
+
+    turn_id: TurnId
+    message_id: MessageId
+
+
+class EndTurn(Message, frozen=True, kw_only=True, tag="change.end_turn"):
+    """The turn, and its message, end with this draft; what of it is still pending is settled as `cancelled`."""
+
+    turn_id: TurnId
+    outcome: TurnOutcome
+    error: str = ""
+
+
+class OpenPending(Message, frozen=True, kw_only=True, tag="change.open_pending"):
+    """Something begins to wait for a person."""
+
+    row: PendingRow
+
+
+class SettlePending(Message, frozen=True, kw_only=True, tag="change.settle_pending"):
+    """The actor settles a row itself (time-out, cancellation); refused `ALREADY_SETTLED` if a client was first."""
+
+    request_id: CallId
+    state: PendingState
+    reason: str = ""
+
+
+class SetRunnerState(Message, frozen=True, kw_only=True, tag="change.runner_state"):
+    """What the runner needs to go on with this turn after a restart."""
+
+    turn_id: TurnId
+    state: bytes
+
+
+class AddUsage(Message, frozen=True, kw_only=True, tag="change.usage"):
+    """Tokens and cost to add to the session's totals."""
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float = 0.0
+
+
+Change = BeginTurn | EndTurn | OpenPending | SettlePending | SetRunnerState | AddUsage
+
+
+class Draft(Message, frozen=True, kw_only=True, tag="turn.draft"):
+    """Cast agent → store: one event as JSON without `sequence`, and row changes for the same transaction.
+
+    With `type` and `body` empty there is no event, only changes; `event_id` still names the draft. `durable` asks for a
+    commit at once. A draft whose `tied_to` draft was refused is refused with it. Answered with `Acked` or `DraftRefused`;
+    a draft sent again under the same `event_id` is acknowledged and not written twice.
+    """
+
+    session_id: SessionId
+    generation: int
+    event_id: EventId
+    type: str
+    turn_id: str
+    body: bytes
+    durable: bool = True
+    changes: tuple[Change, ...] = ()
+    tied_to: str = ""
+
+
+class Acked(Message, frozen=True, kw_only=True, tag="turn.acked"):
+    """Cast store → agent: this draft, and all of its session sent before it on this link, are settled on disk."""
+
+    session_id: SessionId
+    event_id: EventId
+    sequence: int
+
+
+class DraftRefused(Message, frozen=True, kw_only=True, tag="turn.draft_refused"):
+    """Cast store → agent: nothing was written for this draft; comes before the `Acked` that covers it.
+
+    Codes: `ALREADY_SETTLED`, `STALE_GENERATION`, `EVENT_ID_CONFLICT`, `EVENT_PAYLOAD_TOO_LARGE`,
+    `EVENT_SCHEMA_INCOMPATIBLE`, `SESSION_CLOSED`, `TIED`, `EVENT_APPEND_FAILED` (the disk; send it again).
+    """
+
+    session_id: SessionId
+    event_id: EventId
+    code: str
+    message: str

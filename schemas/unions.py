@@ -1,0 +1,89 @@
+"""The closed unions of messages on each link, and the one decoder for each place that decodes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from roost.schemas import agent, approval, model, session, turn
+from roost.schemas.base import Done, Message, Refused
+from roost.schemas.event import AnyEvent
+from roost.schemas.published import Published
+
+FrontToStore = (
+    agent.CreateAgent
+    | agent.GetAgent
+    | agent.ListAgents
+    | agent.EndAgent
+    | agent.FinishAgent
+    | session.CreateSession
+    | session.GetSession
+    | session.ListSessions
+    | session.CloseSession
+    | session.Watch
+    | session.Unwatch
+    | session.WatchAll
+    | session.ReadPage
+    | session.Delivered
+    | session.Count
+    | turn.AcceptMessage
+    | turn.CancelTurn
+    | turn.CancelMessage
+    | approval.Settle
+    | approval.ListPermissions
+)
+StoreToFront = (
+    Published
+    | agent.AgentCreated
+    | agent.AgentRow
+    | agent.Agents
+    | agent.AgentEnding
+    | session.SessionRow
+    | session.Sessions
+    | session.SessionClosing
+    | session.Watched
+    | session.Page
+    | session.Counts
+    | turn.Accepted
+    | turn.TurnCancelled
+    | approval.PendingRow
+    | approval.Permissions
+    | Done
+    | Refused
+)
+AgentToStore = (
+    turn.Draft
+    | agent.Hello
+    | agent.Sleep
+    | turn.OpenSession
+    | turn.PullInbox
+    | session.ReadPage
+)
+StoreToAgent = (
+    turn.Acked
+    | turn.DraftRefused
+    | turn.Bell
+    | agent.Welcome
+    | turn.SessionOpened
+    | turn.Inbox
+    | session.Page
+    | Done
+    | Refused
+)
+FrontToAgent = approval.ListPermissions
+AgentToFront = approval.Permissions | Refused
+ToProviders = model.AskModel | model.StopModel | model.ListModels
+FromProviders = model.ModelDelta | model.ModelAnswer | model.Models | Refused
+
+_Decoder = msgspec.msgpack.Decoder[Message]
+
+store_from_front: _Decoder = msgspec.msgpack.Decoder(FrontToStore)
+front_from_store: _Decoder = msgspec.msgpack.Decoder(StoreToFront)
+store_from_agent: _Decoder = msgspec.msgpack.Decoder(AgentToStore)
+agent_from_store: _Decoder = msgspec.msgpack.Decoder(StoreToAgent)
+agent_from_front: _Decoder = msgspec.msgpack.Decoder(FrontToAgent)
+front_from_agent: _Decoder = msgspec.msgpack.Decoder(AgentToFront)
+providers_from_peer: _Decoder = msgspec.msgpack.Decoder(ToProviders)
+peer_from_providers: _Decoder = msgspec.msgpack.Decoder(FromProviders)
+
+event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+event_encoder = msgspec.json.Encoder()

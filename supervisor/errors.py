@@ -1,0 +1,55 @@
+"""The errors of the supervisor package, sorted by what the caller can do.
+
+SupervisorError
+├── SpecError              a bug in the caller: a wrong child spec
+├── StartError             the child never got ready (carries its last words)
+│   └── StartRefused       it said that it cannot start: a restart would not help
+├── StopTimeout            it did not end in time; it has been killed
+├── RestartLimitReached    too many restarts: the parent decides
+├── MailboxFull            try later
+├── LinkFull               the other side does not read: try later
+├── CallTimeout            no answer by the deadline; the answer, if it comes, is dropped
+└── ActorGone              no such name, or it ended while a call was waiting
+"""
+
+from __future__ import annotations
+
+
+class SupervisorError(Exception):
+    """Base of the family."""
+
+
+class SpecError(SupervisorError):
+    """A child spec is wrong."""
+
+
+class StartError(SupervisorError):
+    """A child ended, or its time ran out, before it was ready."""
+
+
+class StartRefused(StartError):
+    """A child said that it cannot start, and that a restart would not help."""
+
+
+class StopTimeout(SupervisorError):
+    """A child did not end in time and has been killed."""
+
+
+class RestartLimitReached(SupervisorError):
+    """A supervisor's children crashed more often than its intensity allows."""
+
+
+class MailboxFull(SupervisorError):
+    """A mailbox holds as many messages as it may."""
+
+
+class LinkFull(SupervisorError):
+    """A link holds as many unsent bytes as it may."""
+
+
+class CallTimeout(SupervisorError):
+    """A call was not answered by its deadline."""
+
+
+class ActorGone(SupervisorError):
+    """The actor asked does not exist, or ended before it answered."""

@@ -1,0 +1,62 @@
+"""Fixtures that every test may use; `no_process_left_behind` applies by itself.
+
+Loopback only, port 0, `autojump_clock` only without real processes and sockets, `trio.fail_after` with them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def pytest_configure() -> None:
+    """Make this process a subreaper, so that a daemon which detached itself is seen here."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left_behind() -> Iterator[None]:
+    """Fail the test that leaves a child process running or a zombie unreaped."""
+    me = psutil.Process()
+    before = _children(me)
+    yield
+    left = {key: text for key, text in _children(me).items() if key not in before}
+    for pid, _ in left:
+        _end(pid)
+    assert not left, f"left behind: {sorted(left.values())}"
+
+
+def _children(process: psutil.Process) -> dict[tuple[int, float], str]:
+    """Return (pid, creation time) of every descendant with a text that says what it is."""
+    found: dict[tuple[int, float], str] = {}
+    for child in process.children(recursive=True):
+        try:
+            command = " ".join(child.cmdline()) or child.name()
+            text = f"{child.pid} {child.status()} {command}"
+            found[child.pid, child.create_time()] = text
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+import trio
+
+from roost.schemas import control
+from roost.schemas.base import Done, Message
+from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
+from roost.supervisor.link import ControlLink, Link
+from roost.supervisor.poller import Poller
+
+decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
+    control.Ping | control.Pong | control.Handle | control.Failed | Done
+)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.closed: list[str] = []
+        self.answer: Callable[[Link, int, Message], None] = lambda link, ref, _: link.reply(
+            ref, control.Pong()
+        )
+
+    def on_message(self, link: Link, ref: int, message: Message) -> None:
+        self.messages.append(message)
+        self.answer(link, ref, message)
+
+    def on_closed(self, link: Link) -> None:
+        self.closed.append(link.name)
+
+
+@asynccontextmanager
+async def linked(queue_bytes: int = 1 << 20) -> AsyncIterator[tuple[Link, Link, Recorder, Recorder]]:
+    left, right = socket.socketpair()
+    poller = Poller()
+    here, there = Recorder(), Recorder()
+    a = ControlLink(
+        left, poller, name="a", decoder=decoder, handler=here, queue_bytes=queue_bytes
+    )
+    b = ControlLink(right, poller, name="b", decoder=decoder, handler=there)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            yield a, b, here, there
+            nursery.cancel_scope.cancel()
+    a.close()
+    b.close()
+    poller.close()
+
+
+async def test_a_call_is_answered() -> None:
+    async with linked() as (a, _, _, there):
+        assert await a.call(control.Ping(), timeout=5) == control.Pong()
+        assert there.messages == [control.Ping()]
+
+
+async def test_messages_arrive_in_order_and_in_few_sends() -> None:
+    async with linked() as (a, b, _, there):
+        for number in range(5_000):
+            a.cast(control.Failed(error=str(number)))
+        await a.call(control.Ping(), timeout=5)
+        said = [m.error for m in there.messages if isinstance(m, control.Failed)]
+        assert said == [str(number) for number in range(5_000)]
+        assert b.queued == 0
+
+
+async def test_a_call_without_an_answer_ends_at_its_deadline_and_the_late_answer_is_dropped() -> None:
+    async with linked() as (a, b, here, there):
+        refs: list[int] = []
+        there.answer = lambda _link, ref, _message: refs.append(ref)
+        with pytest.raises(CallTimeout):
+            await a.call(control.Ping(), timeout=0.05)
+        b.reply(refs[0], control.Pong())
+        there.answer = lambda link, ref, _: link.reply(ref, Done())
+        assert await a.call(control.Ping(), timeout=5) == Done()
+        assert here.messages == []
+
+
+async def test_a_call_fails_when_the_other_side_goes() -> None:
+    async with linked() as (a, b, here, there):
+        there.answer = lambda link, _ref, _message: link.close()
+        with pytest.raises(ActorGone):
+            await a.call(control.Ping(), timeout=5)
+        assert here.closed == ["a"]
+        assert there.closed == ["b"]
+        assert b.closed
+        with pytest.raises(ActorGone):
+            await a.call(control.Ping(), timeout=5)
+        a.cast(control.Ping())
+
+
+async def test_a_cancelled_call_leaves_the_link_usable() -> None:
+    async with linked() as (a, _, _, there):
+        there.answer = lambda _link, _ref, _message: None
+        with trio.move_on_after(0.05) as scope:
+            await a.call(control.Ping(), timeout=60)
+        assert scope.cancelled_caught
+        there.answer = lambda link, ref, _: link.reply(ref, control.Pong())
+        assert await a.call(control.Ping(), timeout=5) == control.Pong()
+
+
+async def test_a_link_whose_other_side_does_not_read_is_full_at_its_bound() -> None:
+    left, right = socket.socketpair()
+    poller = Poller()
+    link = Link(left, poller, name="a", decoder=decoder, handler=Recorder(), queue_bytes=300_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(poller.run)
+        said = 0
+        with pytest.raises(LinkFull):
+            for said in range(1_000):
+                link.cast(control.Failed(error=f"{said:04d}" + "x" * 10_000))
+                await trio.lowlevel.checkpoint()
+        assert 290_000 <= link.queued <= 300_000
+        got = b""
+        right.settimeout(5)
+        while link.queued:
+            got += right.recv(65_536)
+            await trio.lowlevel.checkpoint()
+        await link.drained()
+        nursery.cancel_scope.cancel()
+    right.setblocking(False)
+    while True:
+        try:
+            got += right.recv(65_536)
+        except BlockingIOError:
+            break
+    assert got.count(b"control.failed") == said
+    link.close()
+    right.close()
+    poller.close()
+
+
+async def test_descriptors_travel_with_their_messages() -> None:
+    async with linked() as (a, _, _, there):
+        names: list[tuple[str, bytes]] = []
+
+        def take(link: Link, ref: int, message: Message) -> None:
+            if isinstance(message, control.Handle):
+                fd = link.take_handle()
+                names.append((message.name, os.read(fd, 10)))
+                os.close(fd)
+            link.reply(ref, Done())
+
+        there.answer = take
+        for name in ("first", "second", "third"):
+            read, write = os.pipe()
+            os.write(write, name.encode())
+            os.close(write)
+            a.cast(control.Failed(error="between"))
+            a.pass_handle(control.Handle(name=name, generation=1), read)
+        await a.call(control.Ping(), timeout=5)
+        assert names == [(name, name.encode()) for name in ("first", "second", "third")]
+
+
+async def test_garbage_closes_the_link_and_nothing_else() -> None:
+    left, right = socket.socketpair()
+    poller = Poller()
+    handler = Recorder()
+    link = Link(left, poller, name="a", decoder=decoder, handler=handler)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            right.send(b"\x03\x00\x00\x00\x00\x00\x00\x00\xc1\xc1\xc1")
+            while not link.closed:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert handler.closed == ["a"]
+    right.close()
+    poller.close()
