@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from roost.schemas.base import Message
 
 
@@ -19,3 +21,11 @@ class Boot(Message, frozen=True, kw_only=True, tag="boot"):
     version: str
     cold: bool = False
     websocket_url: str = ""
+
+
+_decoder: msgspec.msgpack.Decoder[Boot] = msgspec.msgpack.Decoder(Boot)
+
+
+def decode_boot(payload: bytes) -> Boot:
+    """Return what is in the payload of a child's `control.Start`."""
+    return _decoder.decode(payload)

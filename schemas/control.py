@@ -42,6 +42,12 @@ class Stop(Message, frozen=True, kw_only=True, tag="control.stop"):
     grace: float = 5.0
 
 
+class Drain(Message, frozen=True, kw_only=True, tag="control.drain"):
+    """Tells a service that the daemon is about to stop: take nothing new, let what runs come to its end."""
+
+    reason: str = ""
+
+
 class Ready(Message, frozen=True, kw_only=True, tag="control.ready"):
     """The child can do its work from now on."""
 
@@ -157,7 +163,7 @@ class Forked(Message, frozen=True, kw_only=True, tag="zygote.forked"):
     error: str = ""
 
 
-ToChild = Start | Handle | Ping | Stop | ChildReport | Done | Refused | Tree
+ToChild = Start | Handle | Ping | Stop | Drain | ChildReport | Done | Refused | Tree
 ToRoot = (
     Ready | Pong | Failed | Busy | StartChild | StopChild | KillChild | Remember | AskTree
 )

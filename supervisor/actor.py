@@ -75,6 +75,9 @@ class ProcessActor:
     def child_report(self, report: control.ChildReport) -> None:
         """Hear what happened to a child of the dynamic supervisor."""
 
+    def draining(self, reason: str) -> None:
+        """Hear that the daemon is about to stop; `wind_down` follows later."""
+
     async def wind_down(self, reason: str, grace: float) -> None:
         """Finish what must be finished; after `grace` seconds this is cancelled and the process ends."""
 
@@ -101,6 +104,8 @@ class _Control:
                 link.cast(control.Pong())
             case control.Stop(reason=reason, grace=grace) if self.process is not None:
                 self.process.request_stop(reason, grace)
+            case control.Drain(reason=reason) if self.actor is not None:
+                self.actor.draining(reason)
             case control.ChildReport() if self.actor is not None:
                 self.actor.child_report(message)
             case _:

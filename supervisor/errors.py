@@ -4,6 +4,7 @@ SupervisorError
 ├── SpecError              a bug in the caller: a wrong child spec
 ├── StartError             the child never got ready (carries its last words)
 │   └── StartRefused       it said that it cannot start: a restart would not help
+├── ChildCrashed           a child ended in a crash (carries its last words)
 ├── StopTimeout            it did not end in time; it has been killed
 ├── RestartLimitReached    too many restarts: the parent decides
 ├── MailboxFull            try later
@@ -26,9 +27,21 @@ class SpecError(SupervisorError):
 class StartError(SupervisorError):
     """A child ended, or its time ran out, before it was ready."""
 
+    def __init__(self, message: str, last_words: str = "") -> None:
+        super().__init__(message)
+        self.last_words = last_words
+
 
 class StartRefused(StartError):
     """A child said that it cannot start, and that a restart would not help."""
+
+
+class ChildCrashed(SupervisorError):
+    """A child that had been ready ended in a crash."""
+
+    def __init__(self, message: str, last_words: str = "") -> None:
+        super().__init__(message)
+        self.last_words = last_words
 
 
 class StopTimeout(SupervisorError):

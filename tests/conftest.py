@@ -5,6 +5,7 @@ Loopback only, port 0, `autojump_clock` only without real processes and sockets,
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -56,7 +57,5 @@ def _end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass

@@ -1,0 +1,285 @@
+"""Root: builds the tree from its parts and keeps it until a signal; the only file that knows them all.
+
+Root takes the home's lock, binds the listeners, starts the services in order and says that it is ready. It decodes no
+client's message, runs no SQL and no agent code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+import trio
+
+from roost.actors.listeners import Listeners, open_listeners
+from roost.actors.logs import open_log
+from roost.actors.worker import PRELOAD
+from roost.config.errors import ConfigError
+from roost.config.files import (
+    DaemonFile,
+    ensure_cookie,
+    remove_daemon_files,
+    take_lock,
+    write_daemon_file,
+)
+from roost.config.load import load_settings, parse_daemon_options
+from roost.config.model import VERSION, Settings, encode_settings, encode_without_keys
+from roost.config.paths import Home, prepare_home
+from roost.schemas import control
+from roost.schemas.base import iso_time
+from roost.schemas.boot import Boot
+from roost.supervisor import identity
+from roost.supervisor.errors import RestartLimitReached, StartError
+from roost.supervisor.intensity import Intensity
+from roost.supervisor.reports import Report
+from roost.supervisor.spec import Grace, Restart
+from roost.supervisor.tree import Dynamic, ProcessSpec, ProcessTree, Starting
+
+INSTANCE = "ROOST_INSTANCE"
+ENTRY = "roost.actors.worker:main"
+LINKS = (
+    ("front", "store"),
+    ("front", "providers"),
+    ("front", "agent:*"),
+    ("agent:*", "store"),
+    ("agent:*", "providers"),
+)
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Root:
+    """What root holds while the daemon runs."""
+
+    def __init__(self, home: Home, settings: Settings, listeners: Listeners) -> None:
+        self._home = home
+        self._settings = settings
+        self._listeners = listeners
+        self._started_at = time.time_ns() // 1_000_000
+        self._cold = True
+        self.tree = self._build()
+
+    def _build(self) -> ProcessTree:
+        settings = self._settings
+        store = self._service("store", payload=self._store_payload)
+        providers = self._service("providers", payload=lambda: self._payload(keys=True))
+        front = self._service("front", handles=self._listeners.handles)
+        processes = settings.processes
+        return ProcessTree(
+            starting=Starting(
+                mode=processes.start,
+                entry=ENTRY,
+                preload=PRELOAD,
+                warm_up="roost.actors.worker:warm_up",
+                spawn_module="roost.actors.worker",
+                log=self._home.logs / "zygote.log",
+            ),
+            services=(store, providers, front),
+            services_budget=Intensity(processes.max_restarts, processes.restart_period),
+            dynamic=Dynamic(
+                name="agents",
+                prefix="agent:",
+                make=self._agent,
+                budget=Intensity(settings.agents.max_restarts, settings.agents.restart_period),
+                max_children=settings.limits.agent_processes,
+                watchers=("store", "front"),
+            ),
+            links=LINKS,
+            on_report=_log_report,
+        )
+
+    def _service(
+        self,
+        name: str,
+        *,
+        payload: Callable[[], bytes] | None = None,
+        handles: Callable[[], Sequence[tuple[str, int]]] = tuple,
+    ) -> ProcessSpec:
+        return ProcessSpec(
+            id=name,
+            kind=name,
+            payload=payload or self._payload,
+            log=self._home.logs / f"{name}.log",
+            restart=Restart.PERMANENT,
+            shutdown=Grace(self._settings.timeouts.agent_stop),
+            ready_timeout=self._settings.processes.start_timeout,
+            hang_timeout=self._settings.agents.hang_timeout or None,
+            handles=handles,
+            commands=name in {"store", "front"},
+        )
+
+    def _agent(self, agent_id: str) -> ProcessSpec:
+        agents = self._settings.agents
+        return ProcessSpec(
+            id=agent_id,
+            kind="agent",
+            payload=self._payload,
+            log=self._home.agent_log(agent_id),
+            restart=Restart.TRANSIENT,
+            shutdown=Grace(self._settings.timeouts.agent_stop),
+            ready_timeout=self._settings.processes.start_timeout,
+            hang_timeout=agents.hang_timeout or None,
+            memory_limit=agents.memory_limit,
+            sweeps=True,
+        )
+
+    def _payload(self, *, keys: bool = False, cold: bool = False) -> bytes:
+        encode = encode_settings if keys else encode_without_keys
+        boot = Boot(
+            home=str(self._home.path),
+            settings=encode(self._settings),
+            root_pid=os.getpid(),
+            started_at=self._started_at,
+            version=VERSION,
+            cold=cold,
+            websocket_url=self._listeners.websocket_url,
+        )
+        return _encode(boot)
+
+    def _store_payload(self) -> bytes:
+        """The first store of this daemon finds no agent process alive; a later one does."""
+        cold, self._cold = self._cold, False
+        return self._payload(cold=cold)
+
+    def announce(self) -> None:
+        """Tell clients, the terminal and the service manager that the daemon is ready."""
+        start = identity.of_pid(os.getpid()).created
+        write_daemon_file(
+            self._home,
+            DaemonFile(
+                pid=os.getpid(),
+                created_at=iso_time(self._started_at),
+                version=VERSION,
+                socket=str(self._home.socket),
+                websocket=self._listeners.websocket_url or None,
+                process_start=start,
+            ),
+        )
+        url = self._listeners.websocket_url
+        where = f" and {url}" if url else ""
+        sys.stdout.write(f"roost ready (pid {os.getpid()}) on {self._home.socket}{where}\n")
+        sys.stdout.flush()
+        notify_service_manager("READY=1")
+
+
+def _log_report(report: Report) -> None:
+    _log.info("%s %s", report.child, report.event, extra={"report": msgspec.to_builtins(report)})
+
+
+def notify_service_manager(state: str) -> None:
+    """Send one sd_notify message, if a service manager asked for them."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.connect("\0" + address[1:] if address.startswith("@") else address)
+            sender.send(state.encode())
+    except OSError as error:
+        _log.warning("cannot tell the service manager %s: %s", state, error)
+
+
+async def run_root(root: Root, stop_timeout: float) -> int:
+    """Keep the daemon until SIGTERM, SIGINT or SIGHUP; return the exit status.
+
+    A second signal cuts every wait short. A service that crashes too often ends the daemon with status 1.
+    """
+    status = FAILED
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with trio.open_nursery() as nursery:
+            received: list[int] = []
+            nursery.start_soon(_stop_on_signal, root.tree, signals, received, stop_timeout)
+            await nursery.start(root.tree.run)
+            root.announce()
+            await root.tree.wait_ended()
+            status = INTERRUPTED if received and received[0] != signal.SIGTERM else OK
+            nursery.cancel_scope.cancel()
+    return status
+
+
+async def _stop_on_signal(
+    tree: ProcessTree, signals: object, received: list[int], stop_timeout: float
+) -> None:
+    async with trio.open_nursery() as nursery:
+        async for number in signals:  # type: ignore[attr-defined]
+            received.append(number)
+            if len(received) == 1:
+                notify_service_manager("STOPPING=1")
+                nursery.start_soon(_stop, tree, signal.Signals(number).name, stop_timeout)
+            else:
+                tree.hurry()
+
+
+async def _stop(tree: ProcessTree, reason: str, stop_timeout: float) -> None:
+    tree.tell("front", control.Drain(reason=reason))
+    with trio.move_on_after(stop_timeout) as scope:
+        await tree.stop(reason)
+    if scope.cancelled_caught:
+        tree.hurry()
+        await tree.stop(reason)
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        os.environ["ROOST_SOFT_NOFILE"] = str(soft)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon in this process and return its exit status: 0 or 130 after a signal, 1 after a failure."""
+    try:
+        options = parse_daemon_options(sys.argv[1:] if argv is None else argv, os.environ)
+        settings = load_settings(options.home, os.environ, options.overrides).settings
+        prepare_home(options.home)
+        lock = take_lock(options.home)
+    except ConfigError as error:
+        sys.stderr.write(f"roost: {error}\n")
+        return FAILED
+    try:
+        return _run_locked(options.home, settings)
+    finally:
+        remove_daemon_files(options.home, os.getpid())
+        os.close(lock)
+
+
+def _run_locked(home: Home, settings: Settings) -> int:
+    os.environ[INSTANCE] = home.instance
+    os.chdir(home.path)
+    open_log(
+        home.daemon_log,
+        "root",
+        level=settings.log.level,
+        rotate_bytes=settings.log.rotate_bytes,
+        keep=settings.log.keep,
+    )
+    _raise_file_limit()
+    identity.kill_marked(INSTANCE, home.instance, keep=identity.ancestors(os.getpid()))
+    try:
+        ensure_cookie(home)
+        listeners = open_listeners(home, settings)
+    except ConfigError as error:
+        sys.stderr.write(f"roost: {error}\n")
+        return FAILED
+    try:
+        return trio.run(run_root, Root(home, settings, listeners), settings.daemon.stop_timeout)
+    except* (StartError, RestartLimitReached) as group:
+        for error in group.exceptions:
+            sys.stderr.write(f"roost: {error}\n")
+        _log.error("the daemon ends", exc_info=group)
+        return FAILED
+    finally:
+        listeners.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

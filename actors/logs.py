@@ -1,0 +1,121 @@
+"""The daemon's own log: `logs/daemon.jsonl`, one JSON object a line, shared by root and the services.
+
+Each record is one write to a file opened for appending, cut to 4 KiB, so lines of several processes never mix. Whoever
+finds the file too large renames it; the others notice that its inode has changed. No prompt, argument or result is
+logged at level info.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+MAX_LINE = 4096
+MAX_TEXT = 2048
+
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonLines(logging.Handler):
+    """A logging handler that appends to a shared file and rotates it."""
+
+    def __init__(self, path: Path, process: str, *, rotate_bytes: int, keep: int) -> None:
+        super().__init__()
+        self._path = path
+        self._process = process
+        self._rotate_bytes = rotate_bytes
+        self._keep = keep
+        self._fd = -1
+        self._reopen()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a disk that takes no more loses the line, not the process."""
+        try:
+            self._follow()
+            os.write(self._fd, self._line(record))
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        super().close()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        entry: dict[str, object] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "pid": record.process,
+            "logger": record.name,
+            "message": record.getMessage()[:MAX_TEXT],
+        }
+        report: object = getattr(record, "report", None)
+        if report is not None:
+            entry["report"] = report
+        if record.exc_info:
+            text = logging.Formatter().formatException(record.exc_info)
+            entry["traceback"] = text[-MAX_TEXT:]
+        line = _encode(entry)
+        if len(line) >= MAX_LINE:
+            entry.pop("report", None)
+            entry["message"] = str(entry["message"])[:400]
+            entry["traceback"] = str(entry.get("traceback", ""))[-800:]
+            line = _encode(entry)
+        return line + b"\n"
+
+    def _reopen(self) -> None:
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+
+    def _follow(self) -> None:
+        mine = os.fstat(self._fd)
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            self._reopen()
+            return
+        if there.st_ino != mine.st_ino:
+            self._reopen()
+        elif mine.st_size >= self._rotate_bytes:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        """Rename under a lock on the file itself; a second process that waited for it finds the work done."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            if self._path.stat().st_ino == os.fstat(self._fd).st_ino:
+                for number in range(self._keep, 0, -1):
+                    older = self._numbered(number)
+                    newer = self._numbered(number - 1)
+                    if newer.exists():
+                        newer.replace(older)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._reopen()
+
+    def _numbered(self, number: int) -> Path:
+        return self._path if number == 0 else self._path.with_name(f"{self._path.name}.{number}")
+
+
+def open_log(path: Path, process: str, *, level: str, rotate_bytes: int, keep: int) -> None:
+    """Send this process's logging to the daemon's log, in place of whatever handled it before."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    root.addHandler(JsonLines(path, process, rotate_bytes=rotate_bytes, keep=keep))
+    root.setLevel(level.upper())
+    logging.getLogger("httpx2").setLevel("WARNING")
+    logging.getLogger("httpcore2").setLevel("WARNING")

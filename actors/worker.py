@@ -1,0 +1,82 @@
+"""Entry of every child process: forked from the zygote, or a fresh interpreter.
+
+`python -P -m roost.actors.worker FD` is the fresh one; after this line both run the same code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from roost.actors.logs import open_log
+from roost.config.model import decode_settings
+from roost.schemas.boot import decode_boot
+from roost.supervisor.actor import Process, ProcessActor, serve_process
+
+ACTORS = {
+    "store": ("roost.actors.store.actor", "StoreActor"),
+    "front": ("roost.actors.front.actor", "FrontActor"),
+    "providers": ("roost.actors.providers.actor", "ProvidersActor"),
+    "agent": ("roost.actors.agent.actor", "AgentActor"),
+}
+"""Kind of process → module and class; loaded when it is the child's own, unless the zygote has it already."""
+
+PRELOAD = ("roost.actors.worker", *(module for module, _ in ACTORS.values()))
+"""What the zygote imports before its first fork."""
+
+CRASHED = 70
+REFUSED = 78
+
+_log = logging.getLogger(__name__)
+
+
+def _make(process: Process, kind: str) -> ProcessActor:
+    boot = decode_boot(process.start.payload)
+    log = decode_settings(boot.settings).log
+    open_log(
+        Path(boot.home) / "logs" / "daemon.jsonl",
+        process.start.child_id,
+        level=log.level,
+        rotate_bytes=log.rotate_bytes,
+        keep=log.keep,
+    )
+    module, name = ACTORS[kind]
+    made: ProcessActor = getattr(importlib.import_module(module), name)(process)
+    return made
+
+
+async def _serve(control_fd: int) -> None:
+    await serve_process(control_fd, {kind: partial(_make, kind=kind) for kind in ACTORS})
+
+
+def main(control_fd: int) -> None:
+    """Run the child behind this end of its control link and end the process; does not return."""
+    os.environ.pop("PYTHONPATH", None)
+    status = 0
+    try:
+        trio.run(_serve, control_fd)
+    except BaseException:  # noqa: BLE001
+        _log.exception("the process crashed")
+        sys.excepthook(*sys.exc_info())
+        status = CRASHED
+    sys.stderr.flush()
+    os._exit(status)
+
+
+async def _idle() -> None:
+    await trio.lowlevel.checkpoint()
+
+
+def warm_up() -> None:
+    """Finish one empty run of the event loop, so that its first-use work is done once, in the zygote."""
+    trio.run(_idle)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,43 @@
+"""Run the measurements named on the command line, or all but the long ones' repeats; print one table.
+
+Usage: python -P bench/run.py [requests permissions fanout turns creation idle isolation]
+Ends with 1 when a bound is missed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench import agents, fanout, isolation, permissions, requests, turns
+from bench.report import Figure, table
+
+QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
+    "requests": requests.run,
+    "permissions": permissions.run,
+    "fanout": fanout.run,
+    "turns": turns.run,
+    "creation": agents.creation,
+    "idle": agents.idle,
+    "isolation": isolation.run,
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in QUESTIONS]
+    if unknown:
+        sys.stderr.write(f"unknown: {' '.join(unknown)}; known: {' '.join(QUESTIONS)}\n")
+        return 2
+    figures: list[Figure] = []
+    for name in names or QUESTIONS:
+        sys.stderr.write(f"{name} …\n")
+        figures += QUESTIONS[name]()
+    sys.stdout.write(table(figures) + "\n")
+    return int(any(figure.met is False for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,23 @@
+"""TERM and INT mean stop; the second one cuts every wait short."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import trio
+
+
+async def serve_stop_signals(
+    stop: Callable[[str], None],
+    hurry: Callable[[str], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Call `stop` with the name of the first TERM or INT and `hurry` with that of each further one, until cancelled."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        asked = False
+        async for number in signals:
+            (hurry if asked else stop)(signal.Signals(number).name)
+            asked = True
