@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -35,12 +34,18 @@ from roost.config.paths import Home, prepare_home
 from roost.schemas import control
 from roost.schemas.base import iso_time
 from roost.schemas.boot import Boot
-from roost.supervisor import identity
+from roost.supervisor import identity, kernel
 from roost.supervisor.errors import RestartLimitReached, StartError
 from roost.supervisor.intensity import Intensity
-from roost.supervisor.reports import Report
+from roost.supervisor.process import ProcessSpec
 from roost.supervisor.spec import Grace, Restart
-from roost.supervisor.tree import Dynamic, ProcessSpec, ProcessTree, Starting
+from roost.supervisor.starter import Starting
+from roost.supervisor.tree import Dynamic, ProcessTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roost.supervisor.reports import Report
 
 INSTANCE = "ROOST_INSTANCE"
 ENTRY = "roost.actors.worker:main"
@@ -84,7 +89,7 @@ class Root:
                 log=self._home.logs / "zygote.log",
             ),
             services=(store, providers, front),
-            services_budget=Intensity(processes.max_restarts, processes.restart_period),
+            intensity=Intensity(processes.max_restarts, processes.restart_period),
             dynamic=Dynamic(
                 name="agents",
                 prefix="agent:",
@@ -152,7 +157,7 @@ class Root:
 
     def announce(self) -> None:
         """Tell clients, the terminal and the service manager that the daemon is ready."""
-        start = identity.of_pid(os.getpid()).created
+        me = identity.identify(os.getpid())
         write_daemon_file(
             self._home,
             DaemonFile(
@@ -161,7 +166,7 @@ class Root:
                 version=VERSION,
                 socket=str(self._home.socket),
                 websocket=self._listeners.websocket_url or None,
-                process_start=start,
+                process_start=me.created if me else 0.0,
             ),
         )
         url = self._listeners.websocket_url
@@ -172,7 +177,7 @@ class Root:
 
 
 def _log_report(report: Report) -> None:
-    _log.info("%s %s", report.child, report.event, extra={"report": msgspec.to_builtins(report)})
+    _log.info("%s %s", report.child_id, report.event, extra={"report": msgspec.to_builtins(report)})
 
 
 def notify_service_manager(state: str) -> None:
@@ -193,30 +198,44 @@ async def run_root(root: Root, stop_timeout: float) -> int:
 
     A second signal cuts every wait short. A service that crashes too often ends the daemon with status 1.
     """
-    status = FAILED
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with trio.open_nursery() as nursery:
-            received: list[int] = []
-            nursery.start_soon(_stop_on_signal, root.tree, signals, received, stop_timeout)
-            await nursery.start(root.tree.run)
-            root.announce()
-            await root.tree.wait_ended()
-            status = INTERRUPTED if received and received[0] != signal.SIGTERM else OK
-            nursery.cancel_scope.cancel()
-    return status
-
-
-async def _stop_on_signal(
-    tree: ProcessTree, signals: object, received: list[int], stop_timeout: float
-) -> None:
+    received: list[int] = []
     async with trio.open_nursery() as nursery:
-        async for number in signals:  # type: ignore[attr-defined]
-            received.append(number)
-            if len(received) == 1:
+        await nursery.start(_watch_signals, root.tree, received, stop_timeout)
+        ended = trio.Event()
+        await nursery.start(_keep, root.tree, ended)
+        root.announce()
+        await ended.wait()
+        nursery.cancel_scope.cancel()
+    return INTERRUPTED if received and received[0] != signal.SIGTERM else OK
+
+
+async def _keep(
+    tree: ProcessTree,
+    ended: trio.Event,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await tree.run(task_status=task_status)
+    ended.set()
+
+
+async def _watch_signals(
+    tree: ProcessTree,
+    received: list[int],
+    stop_timeout: float,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            async for number in signals:
+                received.append(number)
+                if len(received) > 1:
+                    tree.hurry()
+                    continue
                 notify_service_manager("STOPPING=1")
                 nursery.start_soon(_stop, tree, signal.Signals(number).name, stop_timeout)
-            else:
-                tree.hurry()
 
 
 async def _stop(tree: ProcessTree, reason: str, stop_timeout: float) -> None:
@@ -228,11 +247,19 @@ async def _stop(tree: ProcessTree, reason: str, stop_timeout: float) -> None:
         await tree.stop(reason)
 
 
-def _raise_file_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        os.environ["ROOST_SOFT_NOFILE"] = str(soft)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the errors in a group without the groups."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def _sweep_left_over(home: Home) -> None:
+    """Kill what an earlier daemon of this home left when it and its guard were killed, and mark our own children."""
+    for process in identity.find_by_environment(INSTANCE, home.instance):
+        identity.send_signal(process, signal.SIGKILL)
+    os.environ[INSTANCE] = home.instance
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -253,7 +280,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_locked(home: Home, settings: Settings) -> int:
-    os.environ[INSTANCE] = home.instance
     os.chdir(home.path)
     open_log(
         home.daemon_log,
@@ -262,8 +288,8 @@ def _run_locked(home: Home, settings: Settings) -> int:
         rotate_bytes=settings.log.rotate_bytes,
         keep=settings.log.keep,
     )
-    _raise_file_limit()
-    identity.kill_marked(INSTANCE, home.instance, keep=identity.ancestors(os.getpid()))
+    _sweep_left_over(home)
+    kernel.raise_descriptor_limit()
     try:
         ensure_cookie(home)
         listeners = open_listeners(home, settings)
@@ -272,10 +298,13 @@ def _run_locked(home: Home, settings: Settings) -> int:
         return FAILED
     try:
         return trio.run(run_root, Root(home, settings, listeners), settings.daemon.stop_timeout)
-    except* (StartError, RestartLimitReached) as group:
-        for error in group.exceptions:
-            sys.stderr.write(f"roost: {error}\n")
-        _log.error("the daemon ends", exc_info=group)
+    except BaseExceptionGroup as group:
+        expected, fault = group.split((StartError, RestartLimitReached))
+        if expected is None or fault is not None:
+            raise
+        for failure in _leaves(expected):
+            sys.stderr.write(f"roost: {failure}\n")
+        _log.critical("the daemon ends", exc_info=expected)
         return FAILED
     finally:
         listeners.close()

@@ -10,11 +10,14 @@ DaemonError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.schemas.base import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,7 +33,9 @@ class DaemonError(Exception):
 
     def refused(self) -> Refused:
         """Return the answer to a call that this error ended."""
-        return Refused(code=self.code, message=self.message, data=_encode(self.data) if self.data else b"")
+        return Refused(
+            code=self.code, message=self.message, data=_encode(self.data) if self.data else b""
+        )
 
 
 class InvalidArgument(DaemonError):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.config.errors import SettingsError
-from roost.config.model import Settings
 from roost.config.paths import Home
 from roost.config.sockets import bind_unix, remove_socket, socket_identity
+
+if TYPE_CHECKING:
+    from roost.config.model import Settings
 
 BACKLOG = 4096
 

@@ -11,9 +11,12 @@ import fcntl
 import logging
 import os
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_LINE = 4096
 MAX_TEXT = 2048

@@ -18,6 +18,7 @@ from roost.actors.logs import open_log
 from roost.config.model import decode_settings
 from roost.schemas.boot import decode_boot
 from roost.supervisor.actor import Process, ProcessActor, serve_process
+from roost.supervisor.birth import run_spawned
 
 ACTORS = {
     "store": ("roost.actors.store.actor", "StoreActor"),
@@ -79,4 +80,4 @@ def warm_up() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    run_spawned("roost.actors.worker:main")

@@ -107,13 +107,15 @@ def idle() -> list[Figure]:
 
 def _idle_cost(daemon: Daemon) -> list[Figure]:
     pids = [int(str(node["pid"])) for node in daemon.tree() if node["parent"] == "agents"]
-    time.sleep(2)  # noqa: TID251
+    time.sleep(2)
     shares = sorted(pss_bytes(pid) for pid in pids)
     before = cpu_seconds(daemon.root_pid)
-    time.sleep(IDLE_SECONDS)  # noqa: TID251
+    time.sleep(IDLE_SECONDS)
     used = (cpu_seconds(daemon.root_pid) - before) / IDLE_SECONDS * 100
     mean = sum(shares) / len(shares) / 2**20
     return [
         at_most(f"PSS of an idle agent, mean of {len(pids)}", mean, 5.0, "MiB"),
-        at_most(f"root's CPU over {IDLE_SECONDS:.0f} s with {len(pids)} idle agents", used, 1.0, "%"),
+        at_most(
+            f"root's CPU over {IDLE_SECONDS:.0f} s with {len(pids)} idle agents", used, 1.0, "%"
+        ),
     ]

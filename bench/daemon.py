@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 READY_TIMEOUT = 60.0
@@ -158,4 +160,4 @@ def wait_until(claim: object, timeout: float = 60.0) -> None:
     while not claim():  # type: ignore[operator]
         if time.monotonic() > end:
             raise TimeoutError("it did not come true")
-        time.sleep(0.02)  # noqa: TID251
+        time.sleep(0.02)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import time
+from typing import TYPE_CHECKING
 
 from bench.agents import create_agents, wait_idle
 from bench.daemon import Client, running_daemon, running_floor
 from bench.report import Figure, at_least
 from bench.turns import script
+
+if TYPE_CHECKING:
+    import socket
 
 CLIENTS = 50
 EVENTS = 2_000
@@ -24,8 +27,8 @@ def _count(socks: list[socket.socket], marker: bytes, expected: int) -> float:
     """Read all until each has had so many lines with the marker; return seconds from the first to the last."""
     poll = select.epoll()
     by_fd = {sock.fileno(): sock for sock in socks}
-    for fd in by_fd:
-        by_fd[fd].setblocking(False)
+    for fd, sock in by_fd.items():
+        sock.setblocking(False)
         poll.register(fd, select.EPOLLIN)
     counts = dict.fromkeys(by_fd, 0)
     tails = dict.fromkeys(by_fd, b"")

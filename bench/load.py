@@ -10,11 +10,13 @@ import json
 import os
 import re
 import select
-import socket
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.daemon import Client
+
+if TYPE_CHECKING:
+    import socket
 
 WARM_UP = 0.5
 FIRST_ID = 100

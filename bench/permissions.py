@@ -26,9 +26,7 @@ def run() -> list[Figure]:
             + agent_id
             + b"}}\n"
         )
-        rate = measure(
-            daemon.socket, line, connections=64, in_flight=1, seconds=3.0, daemon=True
-        )
+        rate = measure(daemon.socket, line, connections=64, in_flight=1, seconds=3.0, daemon=True)
         client.close()
     title = f"permission.list of a running agent, 64 clients (p99 {rate.p99_ms:.1f} ms)"
     return [at_least(title, rate.per_second, 8_000, floor=f"{bare.per_second:,.0f}/s (ping)")]

@@ -29,7 +29,9 @@ def ratio(name: str, value: float, floor: float, least: float, unit: str = "/s")
 
 def at_least(name: str, value: float, least: float, unit: str = "/s", floor: str = "") -> Figure:
     """Return a figure with a lower bound."""
-    return Figure(name, f"{value:,.0f}{unit}", floor, f"at least {least:,.0f}{unit}", value >= least)
+    return Figure(
+        name, f"{value:,.0f}{unit}", floor, f"at least {least:,.0f}{unit}", value >= least
+    )
 
 
 def at_most(name: str, value: float, most: float, unit: str, floor: str = "") -> Figure:

@@ -14,9 +14,7 @@ def run() -> list[Figure]:
     cases = {"64 clients": (64, 1, 0.4), "1 client, 32 in flight": (1, 32, 0.6)}
     with running_floor() as floor:
         floors = {
-            name: measure(
-                floor, PING, connections=c, in_flight=f, seconds=SECONDS, daemon=False
-            )
+            name: measure(floor, PING, connections=c, in_flight=f, seconds=SECONDS, daemon=False)
             for name, (c, f, _) in cases.items()
         }
     figures: list[Figure] = []

@@ -7,13 +7,17 @@ Ends with 1 when a bound is missed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from typing import TYPE_CHECKING
+
 from bench import agents, fanout, isolation, permissions, requests, turns
 from bench.report import Figure, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
     "requests": requests.run,

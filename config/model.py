@@ -69,6 +69,7 @@ class Store(Table, frozen=True, kw_only=True):
     group_drafts: Count
     wal_autocheckpoint: Count
     page_events: Count
+    min_free_mib: Amount
 
 
 class Agents(Table, frozen=True, kw_only=True):

@@ -94,8 +94,9 @@ class Agents(Message, frozen=True, kw_only=True, tag="agent.agents"):
 
 
 class EndAgent(Message, frozen=True, kw_only=True, tag="agent.end"):
-    """Call front → store: mark an agent `stopping` and its sessions `closing`, with `cancellation.requested` for its
-    open turns; queued messages end `interrupted`. Answered with `AgentEnding`.
+    """Call front → store: mark an agent `stopping` and its sessions `closing`.
+
+    Its open turns get `cancellation.requested`, queued messages end `interrupted`. Answered with `AgentEnding`.
 
     `cancel` is `run.cancel`: the record says `cancelled`, which no later status overwrites.
     """

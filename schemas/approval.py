@@ -7,7 +7,9 @@ from typing import Literal
 from roost.schemas.base import CallId, Message, SessionId, TurnId
 
 PendingKind = Literal["approval", "question"]
-PendingState = Literal["open", "approved", "denied", "cancelled", "answered", "unavailable", "timeout"]
+PendingState = Literal[
+    "open", "approved", "denied", "cancelled", "answered", "unavailable", "timeout"
+]
 Scope = Literal["once", "session", "agent"]
 
 

@@ -164,7 +164,5 @@ class Forked(Message, frozen=True, kw_only=True, tag="zygote.forked"):
 
 
 ToChild = Start | Handle | Ping | Stop | Drain | ChildReport | Done | Refused | Tree
-ToRoot = (
-    Ready | Pong | Failed | Busy | StartChild | StopChild | KillChild | Remember | AskTree
-)
+ToRoot = Ready | Pong | Failed | Busy | StartChild | StopChild | KillChild | Remember | AskTree
 ToZygote = Preload | Fork

@@ -20,7 +20,11 @@ Risk = Literal["read", "write", "external_effect", "destructive", "admin"]
 Outcome = Literal["not_started", "failed", "unknown"]
 Phase = Literal["queue", "provider_open", "provider_stream", "approval", "tool"]
 RejectionCode = Literal[
-    "APPROVAL_REJECTED", "APPROVAL_TIMEOUT", "TURN_TIMEOUT", "TOOL_CANCELLED", "APPROVAL_UNAVAILABLE"
+    "APPROVAL_REJECTED",
+    "APPROVAL_TIMEOUT",
+    "TURN_TIMEOUT",
+    "TOOL_CANCELLED",
+    "APPROVAL_UNAVAILABLE",
 ]
 
 MAX_EVENT_BYTES = 1_048_576
@@ -59,7 +63,7 @@ class SessionCreated(Event, frozen=True, kw_only=True, tag="session.created"):
 class SessionClosed(Event, frozen=True, kw_only=True, tag="session.closed"):
     """A session takes no further message."""
 
-    reason: str | None | UnsetType = UNSET
+    reason: str | UnsetType | None = UNSET
 
 
 class UserMessage(Event, frozen=True, kw_only=True, tag="user.message"):
@@ -115,8 +119,8 @@ class AgentMessageCompleted(Event, frozen=True, kw_only=True, tag="agent.message
     """The text of one iteration is whole; with `metadata.final` true it ends its turn (T 6.5)."""
 
     content: str
-    tokens: TokenUsage | None | UnsetType = UNSET
-    cost_usd: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
+    tokens: TokenUsage | UnsetType | None = UNSET
+    cost_usd: Annotated[float, Meta(ge=0)] | UnsetType | None = UNSET
 
 
 class AgentTurnExhausted(Event, frozen=True, kw_only=True, tag="agent.turn.exhausted"):
@@ -124,7 +128,7 @@ class AgentTurnExhausted(Event, frozen=True, kw_only=True, tag="agent.turn.exhau
 
     max_iterations: Count
     pending_tool_calls: list[JsonObject]
-    reason: str | None | UnsetType = UNSET
+    reason: str | UnsetType | None = UNSET
 
 
 class AgentTurnFailed(Event, frozen=True, kw_only=True, tag="agent.turn.failed"):
@@ -160,8 +164,8 @@ class ToolCallCompleted(ToolEvent, frozen=True, kw_only=True, tag="tool.call.com
     """The handler has returned."""
 
     result: object
-    tokens: TokenUsage | None | UnsetType = UNSET
-    cost_usd: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
+    tokens: TokenUsage | UnsetType | None = UNSET
+    cost_usd: Annotated[float, Meta(ge=0)] | UnsetType | None = UNSET
 
 
 class ToolCallFailed(ToolEvent, frozen=True, kw_only=True, tag="tool.call.failed"):

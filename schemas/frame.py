@@ -97,7 +97,9 @@ class LineReader:
             self._chunks.clear()
         lines = [head, *tail.split(b"\n")]
         rest = lines.pop()
-        if len(rest) > self._limit or (len(tail) > self._limit and max(map(len, lines)) > self._limit):
+        if len(rest) > self._limit or (
+            len(tail) > self._limit and max(map(len, lines)) > self._limit
+        ):
             raise FrameTooLarge(self._limit)
         self._size = len(rest)
         if rest:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from roost.schemas.approval import PendingRow
 from roost.schemas.base import AgentId, Message, MessageId, SessionId, TurnId
+from roost.schemas.turn import AcceptMessage
 
 SessionState = Literal["open", "closing", "closed"]
 SessionStatus = Literal["idle", "running", "waiting", "closed", "error"]
@@ -49,7 +50,7 @@ class CreateSession(Message, frozen=True, kw_only=True, tag="session.create"):
     """
 
     session: SessionSpec
-    content: bytes = b""
+    message: AcceptMessage | None = None
 
 
 class GetSession(Message, frozen=True, kw_only=True, tag="session.get"):

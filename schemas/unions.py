@@ -51,12 +51,7 @@ StoreToFront = (
     | Refused
 )
 AgentToStore = (
-    turn.Draft
-    | agent.Hello
-    | agent.Sleep
-    | turn.OpenSession
-    | turn.PullInbox
-    | session.ReadPage
+    turn.Draft | agent.Hello | agent.Sleep | turn.OpenSession | turn.PullInbox | session.ReadPage
 )
 StoreToAgent = (
     turn.Acked

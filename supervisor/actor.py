@@ -10,16 +10,20 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from roost.schemas import control
-from roost.schemas.base import Message
 from roost.supervisor.errors import StartRefused
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roost.schemas.base import Message
 
 START_TIMEOUT = 30.0
 DEFAULT_GRACE = 5.0
@@ -31,7 +35,9 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(control.ToC
 class Process:
     """What the actor of a child process may use of its process."""
 
-    def __init__(self, poller: Poller, root: Link, start: control.Start, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, poller: Poller, root: Link, start: control.Start, nursery: trio.Nursery
+    ) -> None:
         self.poller = poller
         self.root = root
         self.start = start
@@ -115,7 +121,9 @@ class _Control:
         os._exit(0)
 
 
-async def serve_process(control_fd: int, actors: Mapping[str, Callable[[Process], ProcessActor]]) -> None:
+async def serve_process(
+    control_fd: int, actors: Mapping[str, Callable[[Process], ProcessActor]]
+) -> None:
     """Run the actor that root's `Start` names; return when it has ended.
 
     A crash of the actor is raised; the caller turns it into the exit status.
@@ -134,7 +142,8 @@ async def serve_process(control_fd: int, actors: Mapping[str, Callable[[Process]
         nursery.start_soon(poller.run)
         with trio.fail_after(START_TIMEOUT):
             await handler.started.wait()
-        assert handler.process is not None and handler.actor is not None
+        assert handler.process is not None
+        assert handler.actor is not None
         await _live(handler.process, handler.actor, link)
         nursery.cancel_scope.cancel()
 

@@ -57,6 +57,7 @@ def run_forked(entry: Entry, control_fd: int, stderr_fd: int, root_pid: int) -> 
     os.dup2(stderr_fd, 2)
     os.close(null)
     os.close(stderr_fd)
+    os.set_inheritable(control_fd, False)
     random.seed()
     _settle(root_pid)
     _run(entry, control_fd)

@@ -3,10 +3,12 @@
 SupervisorError
 ├── SpecError              a bug in the caller: a wrong child spec
 ├── StartError             the child never got ready (carries its last words)
-│   └── StartRefused       it said that it cannot start: a restart would not help
+│   ├── StartRefused       it said that it cannot start: a restart would not help
+│   └── ForkLost           the zygote ended while it forked: ask again
 ├── ChildCrashed           a child ended in a crash (carries its last words)
 ├── StopTimeout            it did not end in time; it has been killed
 ├── RestartLimitReached    too many restarts: the parent decides
+├── TooManyChildren        a dynamic supervisor has as many as it may: try later
 ├── MailboxFull            try later
 ├── LinkFull               the other side does not read: try later
 ├── CallTimeout            no answer by the deadline; the answer, if it comes, is dropped
@@ -36,6 +38,10 @@ class StartRefused(StartError):
     """A child said that it cannot start, and that a restart would not help."""
 
 
+class ForkLost(StartError):
+    """The zygote ended, or stood still, before it had answered a request; no child of that request is kept."""
+
+
 class ChildCrashed(SupervisorError):
     """A child that had been ready ended in a crash."""
 
@@ -50,6 +56,10 @@ class StopTimeout(SupervisorError):
 
 class RestartLimitReached(SupervisorError):
     """A supervisor's children crashed more often than its intensity allows."""
+
+
+class TooManyChildren(SupervisorError):
+    """A dynamic supervisor has as many children as it may have."""
 
 
 class MailboxFull(SupervisorError):

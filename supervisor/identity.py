@@ -35,9 +35,7 @@ def is_running(process: ProcessId) -> bool:
     """Return whether this very process still runs; a zombie does not."""
     try:
         found = psutil.Process(process.pid)
-        return (
-            found.create_time() == process.created and found.status() != psutil.STATUS_ZOMBIE
-        )
+        return found.create_time() == process.created and found.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
@@ -86,6 +84,14 @@ def children(pid: int) -> list[int]:
             return [child.pid for child in psutil.Process(pid).children()]
         return []
     return found
+
+
+def parent(pid: int) -> ProcessId | None:
+    """Return the parent of a process, or None if one of them is gone."""
+    try:
+        return identify(psutil.Process(pid).ppid())
+    except psutil.Error:
+        return None
 
 
 def descendants(pid: int) -> list[ProcessId]:

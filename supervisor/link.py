@@ -12,7 +12,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
@@ -20,7 +20,9 @@ import trio
 from roost.schemas.base import Message
 from roost.schemas.frame import HEADER, MAX_REF, REPLY, FrameReader, FrameTooLarge
 from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
-from roost.supervisor.poller import Poller
+
+if TYPE_CHECKING:
+    from roost.supervisor.poller import Poller
 
 READ_BYTES = 256 * 1024
 DEFAULT_QUEUE = 64 * 1024 * 1024
@@ -114,7 +116,7 @@ class Link:
         """Drop the answer to a call when it comes."""
         self._calls.pop(ref, None)
 
-    async def call(self, message: Message, *, timeout: float) -> Message:
+    async def call(self, message: Message, *, timeout: float) -> Message:  # noqa: ASYNC109 - a call has a deadline
         """Send a call and return its answer (which may be `Refused`).
 
         Cancelled or timed out, the call may still be carried out: repeat only what is idempotent.

@@ -7,10 +7,12 @@ other tasks queue is flushed once per scheduler pass. A ready socket is read onc
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SWEEP_SECONDS = 0.010
 READY_AT_ONCE = 256

@@ -51,7 +51,7 @@ stops everything too. Other things to call, all from the same loop:
     tree.poller                          # root's one poller; its other sockets may use it
     tree.snapshot()                      # tuple[control.TreeNode, ...], what AskTree is answered with
     tree.ensure_child("abc", fresh=False)
-    await tree.stop_child("abc", reason="stopped", grace=5.0)   # also for services (they can be started again by ensure)
+    await tree.stop_child("abc", reason="stopped", grace=5.0)
     await tree.restart_service("store", reason="asked to")
     tree.kill_child("abc", generation, reason="memory")
     tree.hurry()                         # second SIGTERM: every stop goes straight to SIGKILL
@@ -62,3 +62,359 @@ itself starts it again when it is reaped. One without `fresh` for a child that w
 by the report `gave_up` again.
 A watcher that (re)starts is told `gave_up` or `crashed` again for each dynamic child that does not run just then.
 """
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import msgspec
+import trio
+
+from roost.schemas import control
+from roost.schemas.base import Done, Message, Refused
+from roost.supervisor import kernel
+from roost.supervisor.errors import SupervisorError
+from roost.supervisor.intensity import Intensity
+from roost.supervisor.kept import Kept
+from roost.supervisor.poller import Poller
+from roost.supervisor.process import ProcessSpec, RunningProcess
+from roost.supervisor.reaper import Reaper
+from roost.supervisor.registry import Entry, Registry
+from roost.supervisor.reports import Report
+from roost.supervisor.snapshot import child_node, root_node
+from roost.supervisor.spec import ChildSpec, Kill, Restart, Run, Strategy, Wait
+from roost.supervisor.starter import SpawnStarter, Starter, Starting, ZygoteStarter
+from roost.supervisor.supervision import Supervisor
+from roost.supervisor.switchboard import Switchboard
+from roost.supervisor.watch import Watch
+
+SERVICE_INTENSITY = Intensity(10, 60.0)
+CHILD_INTENSITY = Intensity(5, 60.0)
+ZYGOTE_TIMEOUT = 60.0
+MAX_REMEMBERED = 16 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class Dynamic(msgspec.Struct, frozen=True, kw_only=True):
+    """The dynamic children: how each is made, how often it may crash, who is told about it."""
+
+    name: str
+    prefix: str
+    make: Callable[[str], ProcessSpec]
+    budget: Intensity = CHILD_INTENSITY
+    max_children: int = 1024
+    watchers: tuple[str, ...] = ()
+
+
+class ProcessTree:
+    """Root's part of the tree; one per process, in its main thread."""
+
+    def __init__(
+        self,
+        *,
+        starting: Starting,
+        services: Sequence[ProcessSpec],
+        dynamic: Dynamic,
+        links: Sequence[tuple[str, str]] = (),
+        on_report: Callable[[Report], None],
+        intensity: Intensity = SERVICE_INTENSITY,
+    ) -> None:
+        self.poller = Poller()
+        self.reaper = Reaper()
+        self.watch = Watch()
+        self.registry: Registry[RunningProcess] = Registry()
+        self.starter: Starter
+        self._dynamic = dynamic
+        self._on_report = on_report
+        self._env: dict[str, dict[str, str]] = {}
+        self._env_bytes = 0
+        self._processes: dict[str, RunningProcess] = {}
+        self._began = 0.0
+        self._nursery: trio.Nursery | None = None
+        self._switchboard = Switchboard(links, self.registry)
+        self.registry.watch(self._on_change)
+        specs = [self._child_spec(spec, spec.id) for spec in services]
+        if starting.mode == "zygote":
+            zygote = ZygoteStarter(starting, self.poller, self.reaper)
+            self.starter = zygote
+            specs.insert(0, _zygote_spec(zygote))
+        else:
+            self.starter = SpawnStarter(starting.spawn_module)
+        self._services = Supervisor(
+            "services", Strategy.ONE_FOR_ONE, specs, on_report=on_report, intensity=intensity
+        )
+        self._children = Supervisor(
+            dynamic.name,
+            Strategy.DYNAMIC,
+            on_report=self._report_dynamic,
+            intensity=dynamic.budget,
+            max_children=dynamic.max_children,
+        )
+        self._top = Supervisor(
+            "root",
+            Strategy.REST_FOR_ONE,
+            [_supervisor_spec(self._services), _supervisor_spec(self._children)],
+            on_report=lambda _: None,
+            intensity=Intensity(0, 60.0),
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start everything and keep it; return when `stop` has stopped it. Cancelled, everything is stopped first.
+
+        Raises:
+            StartError: a service did not get ready at the first start.
+            RestartLimitReached: a service crashed too often.
+        """
+        kernel.become_subreaper()
+        self._began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            # What the stops need must live longer than a cancellation from outside.
+            shield = [trio.CancelScope(shield=True) for _ in range(3)]
+            nursery.start_soon(self._run_shielded, shield[0], self.poller.run)
+            nursery.start_soon(self._run_shielded, shield[1], self.watch.run)
+            await nursery.start(self._run_reaper, shield[2])
+            failure: SupervisorError | None = None
+            try:
+                await self._top.run(task_status=task_status)
+            except SupervisorError as error:
+                failure = error
+            finally:
+                for scope in shield:
+                    scope.cancel()
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def stop(self, reason: str, grace: float | None = None) -> None:
+        """Stop everything in order; return when it has been reaped. Cancelled, the stop goes on.
+
+        `grace` takes the place of what the specs say.
+        """
+        for supervisor in (self._children, self._services):
+            supervisor.grace = grace
+        self._top.stop(reason)
+        await self._top.over.wait()
+
+    def hurry(self) -> None:
+        """Stop everything by force, or go on so with a stop that is under way."""
+        self._top.hurry("no more time")
+
+    def ensure_child(self, child_id: str, *, fresh: bool = False) -> bool:
+        """Make sure that a dynamic child runs; return False if it had been given up and stays so.
+
+        `fresh` empties its restart budget. If there are too many children, the watchers are told that it is given up.
+        """
+        spec = self._child_spec(self._dynamic.make(child_id), self._dynamic.prefix + child_id)
+        try:
+            return self._children.ensure_child(spec, fresh=fresh)
+        except SupervisorError as error:
+            self._tell_watchers(
+                control.ChildReport(
+                    child_id=child_id, generation=0, event="gave_up", reason=str(error)
+                )
+            )
+            return False
+
+    async def stop_child(self, child_id: str, reason: str, grace: float | None = None) -> None:
+        """Stop a dynamic child for good; return when it is reaped, at once if it does not run. Cancelled, it goes on."""
+        await self._children.stop_child(child_id, reason, grace)
+
+    def kill_child(self, child_id: str, generation: int, reason: str) -> bool:
+        """Kill one incarnation of a dynamic child; return False if it does not run any more."""
+        return self._children.kill_child(child_id, generation, reason)
+
+    async def restart_service(self, service_id: str, reason: str) -> None:
+        """Stop a service and start it again; return when it is ready, or its first start has failed."""
+        await self._services.restart_child(service_id, reason)
+
+    def tell(self, service_id: str, message: Message) -> None:
+        """Cast a message to a service; nothing is said if it does not run just then."""
+        if service_id in self.registry:
+            self.registry.find(service_id).target.send(message)
+
+    def remember(self, child_id: str, env: dict[str, str]) -> bool:
+        """Keep an environment for every later start of a dynamic child; return False if there is no room."""
+        size = self._env_bytes - _size(self._env.get(child_id, {})) + _size(env)
+        if size > MAX_REMEMBERED:
+            return False
+        self._env_bytes = size
+        self._env[child_id] = env
+        return True
+
+    def snapshot(self) -> tuple[control.TreeNode, ...]:
+        """Return what runs now, root first."""
+        root = root_node(trio.current_time() - self._began)
+        services = [self._node(child, "services", child.id) for child in self._services]
+        name, prefix = self._dynamic.name, self._dynamic.prefix
+        return (
+            root,
+            *services,
+            *(self._node(child, name, prefix + child.id) for child in self._children),
+        )
+
+    def env_of(self, spec: ProcessSpec) -> dict[str, str]:
+        """Return the environment to be sent with `Start`: the spec's, and over it what `remember` kept."""
+        return {**spec.env, **self._env.get(spec.id, {})}
+
+    def on_command(self, process: RunningProcess, ref: int, message: Message) -> None:
+        """Carry out what a process asks of the tree."""
+        if not process.spec.commands:
+            refusal = f"{process.name} may not command the tree"
+            _log.error("%s: %s", refusal, type(message).__name__)
+            process.reply(ref, Refused(code="INVALID_ARGUMENT", message=refusal))
+            return
+        match message:
+            case control.StartChild(child_id=child_id, fresh=fresh):
+                if not self.ensure_child(child_id, fresh=fresh):
+                    self._tell_state(process, child_id)
+                process.reply(ref, Done())
+            case control.StopChild() if self._nursery is not None:
+                self._nursery.start_soon(self._stop_and_answer, process, ref, message)
+            case control.KillChild(child_id=child_id, generation=generation, reason=reason):
+                self.kill_child(child_id, generation, reason)
+                process.reply(ref, Done())
+            case control.Remember(child_id=child_id, env=env):
+                process.reply(ref, self._remember(child_id, env))
+            case control.AskTree():
+                process.reply(ref, control.Tree(nodes=self.snapshot()))
+            case _:
+                text = f"unexpected {type(message).__name__}"
+                _log.error("%s from %s", text, process.name)
+                process.reply(ref, Refused(code="INVALID_ARGUMENT", message=text))
+
+    async def _stop_and_answer(
+        self, process: RunningProcess, ref: int, message: control.StopChild
+    ) -> None:
+        await self.stop_child(message.child_id, message.reason, message.grace)
+        process.reply(ref, Done())
+
+    def _remember(self, child_id: str, env: dict[str, str]) -> Message:
+        if self.remember(child_id, env):
+            return Done()
+        return Refused(code="OVERLOADED", message="too many environments are kept", retryable=True)
+
+    def _report_dynamic(self, report: Report) -> None:
+        self._on_report(report)
+        event = _child_event(report)
+        if event is not None:
+            self._tell_watchers(
+                control.ChildReport(
+                    child_id=report.child_id,
+                    generation=report.generation,
+                    event=event,
+                    reason=report.reason,
+                )
+            )
+
+    def _tell_watchers(self, report: control.ChildReport) -> None:
+        for name in self._dynamic.watchers:
+            if name in self.registry:
+                self.registry.find(name).target.send(report)
+
+    def _on_change(self, entry: Entry[RunningProcess], ended: str | None) -> None:
+        """Tell a watcher that has come which children do not run."""
+        if ended is None and entry.name in self._dynamic.watchers:
+            for child in self._children:
+                self._tell_state(entry.target, child.id)
+
+    def _tell_state(self, process: RunningProcess, child_id: str) -> None:
+        child = self._children.find(child_id)
+        if child is None or not child.generation or child.state not in ("gave_up", "waiting"):
+            return
+        process.send(
+            control.ChildReport(
+                child_id=child_id,
+                generation=child.generation,
+                event="gave_up" if child.state == "gave_up" else "crashed",
+                reason=child.last_error,
+            )
+        )
+
+    def _child_spec(self, spec: ProcessSpec, name: str) -> ChildSpec:
+        return ChildSpec(
+            id=spec.id,
+            kind=spec.kind,
+            start=partial(self._live, spec, name),
+            restart=spec.restart,
+            shutdown=spec.shutdown,
+            ready_timeout=None,
+        )
+
+    async def _live(self, spec: ProcessSpec, name: str, run: Run) -> None:
+        process = self._processes[name] = RunningProcess(spec, name, run, self)
+        try:
+            await process.live()
+        finally:
+            if self._processes.get(name) is process:
+                del self._processes[name]
+
+    def _node(self, child: Kept, parent: str, name: str) -> control.TreeNode:
+        process = self._processes.get(name)
+        return child_node(child, parent, working=process is not None and process.liveness.working)
+
+    async def _run_reaper(
+        self,
+        scope: trio.CancelScope,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        await self._run_shielded(scope, partial(self.reaper.run, task_status=task_status))
+
+    async def _run_shielded(
+        self, scope: trio.CancelScope, main: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Run a part that every process needs; if it breaks, all are killed at once and nobody waits for them."""
+        with scope:
+            try:
+                await main()
+            except Exception:
+                _log.critical("the tree cannot go on", exc_info=True)
+                for process in list(self._processes.values()):
+                    process.lose()
+                raise
+
+
+def _zygote_spec(zygote: ZygoteStarter) -> ChildSpec:
+    return ChildSpec(
+        id="zygote",
+        kind="zygote",
+        start=zygote.run,
+        shutdown=Kill(),
+        ready_timeout=ZYGOTE_TIMEOUT,
+    )
+
+
+def _supervisor_spec(supervisor: Supervisor) -> ChildSpec:
+    return ChildSpec(
+        id=supervisor.name,
+        kind="supervisor",
+        start=supervisor.serve,
+        restart=Restart.PERMANENT,
+        shutdown=Wait(),
+        ready_timeout=None,
+    )
+
+
+def _child_event(
+    report: Report,
+) -> Literal["started", "ready", "crashed", "ended", "gave_up"] | None:
+    match report.event:
+        case "start":
+            return "started"
+        case "ready":
+            return "ready"
+        case "exit":
+            return "crashed" if report.how == "crash" else "ended"
+        case "give_up":
+            return "gave_up"
+        case "restart":
+            return None
+
+
+def _size(env: dict[str, str]) -> int:
+    return sum(len(name) + len(value) for name, value in env.items())

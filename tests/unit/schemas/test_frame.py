@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -10,7 +12,7 @@ cuts = st.lists(st.integers(min_value=0, max_value=400), max_size=12)
 
 def pieces(stream: bytes, at: list[int]) -> list[bytes]:
     marks = [0, *sorted(min(cut, len(stream)) for cut in at), len(stream)]
-    return [stream[a:b] for a, b in zip(marks, marks[1:], strict=False) if b > a]
+    return [stream[a:b] for a, b in itertools.pairwise(marks) if b > a]
 
 
 @given(st.lists(st.tuples(st.integers(0, 0xFFFF_FFFF), st.binary(max_size=60)), max_size=8), cuts)

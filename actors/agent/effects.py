@@ -1,0 +1,128 @@
+"""What the turn machine is told about a call, what it needs of its surroundings, and what it wants done; pure."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from roost.actors.agent.calls import Failed
+from roost.actors.agent.runner import CallRequest, CallResult
+from roost.schemas.base import CallId
+from roost.schemas.event import AnyEvent, JsonObject, Risk
+from roost.schemas.turn import Change, TurnOutcome
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """The call may run."""
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The call does not run."""
+
+    end: Failed
+
+
+class AskApproval(msgspec.Struct, frozen=True):
+    """A person decides; `body` is what the client shows, `keys` what a wider scope would cover."""
+
+    risk: Risk
+    body: bytes
+    keys: tuple[str, ...] = ()
+    metadata: JsonObject = {}
+
+
+class AskQuestion(msgspec.Struct, frozen=True):
+    """The call itself is a question to the user."""
+
+    body: bytes
+
+
+Verdict = Allow | Refuse | AskApproval | AskQuestion
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a requested call is: the tool's own name, and whether neighbours may run beside it."""
+
+    tool: str
+    parallel: bool = False
+
+
+class Policy(Protocol):
+    """What is allowed here; pure."""
+
+    def plan(self, request: CallRequest) -> Plan:
+        """Return what this call is."""
+        ...
+
+    def judge(self, tool: str, args: JsonObject, fault: str) -> Verdict:
+        """Return what becomes of this call, given what has been approved until now."""
+        ...
+
+
+class Stamps(Protocol):
+    """Where ids and times come from."""
+
+    def event(self) -> str:
+        """Return a new event id."""
+        ...
+
+    def call(self) -> CallId:
+        """Return a new call id."""
+        ...
+
+    def now(self) -> float:
+        """Return the time in seconds since 1970."""
+        ...
+
+
+Mark = Literal["", "started", "settled"]
+"""What the machine is told when a draft is on disk, with the call's id."""
+
+
+class Emit(msgspec.Struct, frozen=True):
+    """Write an event (or, without one, only changes). When it is on disk, say so: `mark` with `call_id`."""
+
+    event: AnyEvent | None
+    changes: tuple[Change, ...] = ()
+    mark: Mark = ""
+    call_id: str = ""
+
+
+class Think(msgspec.Struct, frozen=True):
+    """Ask the runner for the next step."""
+
+    results: tuple[CallResult, ...]
+
+
+class StopThinking(msgspec.Struct, frozen=True):
+    """Cancel the runner; answer with `runner_stopped`."""
+
+
+class RunTool(msgspec.Struct, frozen=True):
+    """Run the handler; answer with `tool_ended`."""
+
+    call_id: CallId
+    tool: str
+    args: JsonObject
+
+
+class StopTool(msgspec.Struct, frozen=True):
+    """Cancel the handler; answer with `tool_ended`."""
+
+    call_id: CallId
+
+
+class LimitWait(msgspec.Struct, frozen=True):
+    """Somebody has been asked; if there is a time limit, answer with `wait_expired`."""
+
+    call_id: CallId
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The terminal event has been written."""
+
+    outcome: TurnOutcome
+
+
+Effect = Emit | Think | StopThinking | RunTool | StopTool | LimitWait | Ended

@@ -1,0 +1,143 @@
+"""The embedded runner: no model, but real work through the real tools, and whatever a test's script asks for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+
+import msgspec
+import trio
+
+from roost.actors.agent.runner import CallRequest, CallResult, RunnerFailed, Sink, Thought
+from roost.actors.agent.runners.steps import (
+    Allocate,
+    Crash,
+    Fail,
+    Hang,
+    Say,
+    Sleep,
+    Step,
+    UseTool,
+    read_steps,
+)
+from roost.actors.agent.tools.toolbox import find_tool
+
+PIECES_AT_ONCE = 32
+REPORT_CHARACTERS = 8_000
+MIB = 1024 * 1024
+
+
+class ScriptRunner:
+    """Carries out the steps of one message; `state` is the number of the step after the last call."""
+
+    def __init__(self, metadata: bytes, text: str, state: bytes = b"") -> None:
+        self._metadata = metadata
+        self._text = text
+        self._next = int(state) if state.isdigit() else 0
+        self._steps: list[Step] | None = None
+        self._ballast: list[bytearray] = []
+
+    async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
+        """Carry out steps up to the next call or the end.
+
+        Raises:
+            RunnerFailed: a step is wrong, or says so.
+        """
+        if self._steps is None:
+            self._steps = read_steps(self._metadata, self._text)
+            _check_tools(self._steps)
+        said: list[str] = []
+        last = self._steps[self._next - 1] if 0 < self._next <= len(self._steps) else None
+        if isinstance(last, UseTool) and last.report:
+            await self._say(Say("".join(map(report, results))), sink, said)
+        while self._next < len(self._steps):
+            step = self._steps[self._next]
+            self._next += 1
+            if isinstance(step, UseTool):
+                call = CallRequest(step.name, step.args)
+                return Thought("".join(said), (call,), str(self._next).encode())
+            await self._do(step, sink, said)
+        return Thought("".join(said))
+
+    async def _do(self, step: Step, sink: Sink, said: list[str]) -> None:
+        match step:
+            case Say():
+                await self._say(step, sink, said)
+            case Sleep(seconds=seconds):
+                await trio.sleep(seconds)
+            case Fail(message=message):
+                raise RunnerFailed(message.strip() or "Agent turn failed", code="SCRIPT_FAILED")
+            case Hang(hard=hard):
+                await sink.settled()
+                await _hang(hard)
+            case Crash(code=code):
+                await sink.settled()
+                _crash(code)
+            case Allocate(mib=mib):
+                self._ballast.append(bytearray(b"\1") * (mib * MIB))
+                await trio.lowlevel.checkpoint()
+            case UseTool():
+                raise ValueError("a call is not a step to do here")
+
+    async def _say(self, step: Say, sink: Sink, said: list[str]) -> None:
+        text = step.text
+        said.append(text)
+        count = max(min(step.chunks, len(text)), 1)
+        due = trio.current_time()
+        begin = 0
+        for number in range(1, count + 1):
+            end = number * len(text) // count
+            sink.text(text[begin:end])
+            begin = end
+            if step.interval and number < count:
+                await sink.room()
+                due += step.interval
+                await trio.sleep_until(due)
+            elif number % PIECES_AT_ONCE == 0:
+                await sink.room()
+        await sink.room()
+
+
+async def _hang(hard: bool) -> None:
+    while hard:
+        select.select([], [], [], 3600)
+    await trio.sleep_forever()
+
+
+def _crash(code: int | None) -> None:
+    if code is not None:
+        os._exit(code)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _check_tools(steps: list[Step]) -> None:
+    for number, step in enumerate(steps):
+        if isinstance(step, UseTool) and find_tool(step.name) is None:
+            text = f"metadata.script[{number}]: there is no tool {step.name!r}"
+            raise RunnerFailed(text[:200], code="INVALID_SCRIPT")
+
+
+def report(result: CallResult) -> str:
+    """Return what the runner says about the result of a call that a line of a message asked for."""
+    if result.code:
+        return f"{result.name} failed: {result.error} ({result.code})\n"
+    match result.result:
+        case {"output": str(output), "exit_code": code}:
+            text = output if not output or output.endswith("\n") else f"{output}\n"
+            return f"{_short(text)}exit code {code}\n"
+        case {"content": str(content)}:
+            return _short(content)
+        case {"files": list(files)}:
+            return _short("".join(f"{file}\n" for file in files)) or "no such file\n"
+        case {"bytes": int(size), "path": str(path)}:
+            return f"wrote {size} bytes to {path}\n"
+        case other:
+            return f"{_short(msgspec.json.encode(other).decode())}\n"
+
+
+def _short(text: str) -> str:
+    if len(text) <= REPORT_CHARACTERS:
+        return text
+    half = REPORT_CHARACTERS // 2
+    return f"{text[:half]}\n[…]\n{text[-half:]}"

@@ -1,0 +1,162 @@
+"""What every tool has: names, a risk, arguments that are checked, and a time limit."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+
+from roost.actors.agent.calls import Failed
+from roost.actors.command.leftovers import Leftovers
+from roost.config.model import Tools
+from roost.schemas.base import CallId
+from roost.schemas.event import JsonObject, Outcome, Risk
+
+_PLACE = re.compile(r" - at `\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_MISSING = re.compile(r"(?:missing required|contains unknown) field `([^`]*)`")
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the arguments of a tool."""
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+class ToolFailed(Exception):
+    """The tool could not do it; nothing has been changed. The text says why and repeats nothing secret."""
+
+    def __init__(self, code: str, message: str, *, outcome: Outcome = "failed") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.outcome: Outcome = outcome
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the calls of one agent's session have in common."""
+
+    agent_id: str
+    cwd: str
+    home: str
+    sandbox: str
+    env: Mapping[str, str]
+    limits: Tools
+    leftovers: Leftovers
+
+    @property
+    def has_full_access(self) -> bool:
+        """Return whether nothing is kept from the tools."""
+        return self.sandbox == "dangerFullAccess"
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A call whose arguments have been checked.
+
+    `timeout` 0 means no limit. `question` is what a person is asked, for a tool that is a question.
+    """
+
+    run: Callable[[CallId], Awaitable[object]]
+    timeout: float = 0.0
+    question: bytes = b""
+
+
+class AnyTool(Protocol):
+    """A tool, whatever its arguments are."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    risk: ClassVar[Risk]
+    parallel: ClassVar[bool]
+
+    def prepare(self, args: JsonObject, around: Surroundings) -> Prepared | Failed:
+        """Check arguments; return the call, or how it fails."""
+        ...
+
+    def refusal(self, around: Surroundings) -> Failed | None:
+        """Return why no call of this tool can run here, or None."""
+        ...
+
+    def schema(self) -> bytes:
+        """Return the JSON Schema of the arguments."""
+        ...
+
+
+class Tool(ABC, Generic[A]):
+    """One tool. It caps its own result."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    risk: ClassVar[Risk] = "read"
+    parallel: ClassVar[bool] = False
+    arguments: type[A]
+
+    @abstractmethod
+    async def run(self, call_id: CallId, arguments: A, around: Surroundings) -> object:
+        """Do it and return a JSON value. Cancelled, nothing that was started goes on.
+
+        Raises:
+            ToolFailed: it cannot be done.
+        """
+
+    def timeout(self, arguments: A, limits: Tools) -> float:
+        """Return the time limit in seconds; 0 means none."""
+        del arguments
+        return limits.timeout
+
+    def question(self, arguments: A) -> bytes:
+        """Return what a person is asked; empty for a tool that is no question."""
+        del arguments
+        return b""
+
+    def refusal(self, around: Surroundings) -> Failed | None:
+        """Return why no call of this tool can run here, or None."""
+        del around
+        return None
+
+    def read(self, args: JsonObject) -> A | Failed:
+        """Return the checked arguments, or how the call fails."""
+        try:
+            found: A = msgspec.convert(args, self.arguments)
+        except msgspec.ValidationError as error:
+            return invalid_arguments(str(error))
+        return found
+
+    def prepare(self, args: JsonObject, around: Surroundings) -> Prepared | Failed:
+        """Check arguments; return the call, or how it fails."""
+        arguments = self.read(args)
+        if isinstance(arguments, Failed):
+            return arguments
+
+        async def run(call_id: CallId) -> object:
+            return await self.run(call_id, arguments, around)
+
+        return Prepared(run, self.timeout(arguments, around.limits), self.question(arguments))
+
+    def schema(self) -> bytes:
+        """Return the JSON Schema of the arguments."""
+        _, components = msgspec.json.schema_components(
+            [self.arguments], ref_template="#/$defs/{name}"
+        )
+        schema = components.pop(self.arguments.__name__)
+        schema.pop("title", None)
+        schema.pop("description", None)
+        if components:
+            schema["$defs"] = components
+        return msgspec.json.encode(schema)
+
+
+def invalid_arguments(text: str, path: str = "") -> Failed:
+    """Return the end of a call whose arguments do not fit; the place is read from a msgspec message."""
+    place = _PLACE.search(text)
+    if place is not None:
+        path = "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
+        text = text[: place.start()]
+    missing = _MISSING.search(text)
+    if missing is not None:
+        path += f"/{missing[1]}"
+    return Failed(f"Invalid arguments: {text}"[:200], "INVALID_TOOL_ARGUMENTS", path=path or "/")

@@ -1,0 +1,214 @@
+"""The commands that talk to an agent: run, attach, send."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import trio
+
+from roost.actors.client.context import Context, pass_context, print_json
+from roost.actors.client.errors import ClientError, RpcError
+from roost.actors.client.interactive import Conversation, new_message_id
+from roost.actors.client.lookup import find_session
+from roost.actors.client.prompts import open_stdin
+from roost.actors.client.render import Terminal
+from roost.actors.client.replies import Created, Sent, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roost.actors.client.connection import Connection
+
+SANDBOXES = ("readOnly", "workspaceWrite", "dangerFullAccess")
+PASSED_ON = ("PATH", "LANG", "VIRTUAL_ENV", "SSH_AUTH_SOCK")
+DRAIN = 2.0
+
+APPROVE_ALL = click.option("--yes", is_flag=True, help="Approve whatever the agent asks for.")
+
+
+@click.command()
+@click.argument("objective")
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False),
+    help="Its folder; this one if not given.",
+)
+@click.option("--provider", help="What thinks: script, or a provider of the configuration.")
+@click.option("--model", help="The provider's model.")
+@click.option("--sandbox", type=click.Choice(SANDBOXES), help="What its tools may touch.")
+@click.option("--detach", is_flag=True, help="Print the agent's id and leave it alone.")
+@APPROVE_ALL
+@pass_context
+def run(
+    context: Context,
+    objective: str,
+    cwd: str | None,
+    provider: str | None,
+    model: str | None,
+    sandbox: str | None,
+    detach: bool,
+    yes: bool,
+) -> None:
+    """Create an agent, stream what it does, ask for approvals here.
+
+    Ctrl-C interrupts the turn, twice leaves the agent alone. The exit status is the turn's: 0, 1 or 130.
+    """
+    params: dict[str, object] = {
+        "objective": objective,
+        "cwd": os.path.abspath(cwd or os.getcwd()),
+        "envOverrides": {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)},
+    }
+    params |= {k: v for k, v in {"provider": provider, "model": model}.items() if v is not None}
+    if sandbox is not None:
+        params["metadata"] = {"sandbox": sandbox}
+    if detach:
+        created = context.with_daemon(lambda c: create_agent(c, params))
+        click.echo(created.agent_id)
+        return
+    sys.exit(context.with_daemon(lambda c: _run(c, params, yes), notifications=True))
+
+
+async def create_agent(connection: Connection, params: Mapping[str, object]) -> Created:
+    """Create an agent.
+
+    Raises:
+        ClientError: it was refused.
+    """
+    try:
+        return await connection.call("agent.create", params, Created)
+    except RpcError as error:
+        if error.code != "SANDBOX_UNAVAILABLE":
+            raise
+        hint = (
+            "`--sandbox dangerFullAccess` lets its tools do whatever you may, after your approval"
+        )
+        raise ClientError(f"{error}\n{hint}") from None
+
+
+async def _run(connection: Connection, params: Mapping[str, object], approve_all: bool) -> int:
+    terminal = Terminal()
+    talk = Conversation(connection, terminal, lines=open_stdin(), approve_all=approve_all)
+    created = await create_agent(connection, params)
+    terminal.note(f"agent {created.agent_id}", dim=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(talk.watch_signals)
+        nursery.start_soon(talk.follow)
+        nursery.start_soon(talk.answer)
+        await talk.attach(created.session_id, client_name())
+        await talk.ended.wait()
+        nursery.cancel_scope.cancel()
+    terminal.close_line()
+    return talk.exit_status
+
+
+def client_name() -> str:
+    """Return a name for this terminal that no other client has."""
+    return f"roost-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@click.command()
+@click.argument("agent", default="")
+@click.option("--after", type=click.IntRange(min=0), help="Begin behind this event of the log.")
+@APPROVE_ALL
+@pass_context
+def attach(context: Context, agent: str, after: int | None, yes: bool) -> None:
+    """Watch an agent (the newest one if none is named) and talk to it.
+
+    What is typed is sent as messages. Ctrl-C interrupts a turn, or leaves; so does the end of the input.
+    """
+    session = context.with_daemon(lambda connection: find_session(connection, agent))
+    cursors = {} if after is None else {"roost.cursors": {session.session_id: after}}
+    sys.exit(
+        context.with_daemon(
+            lambda connection: _attach(connection, session, yes),
+            notifications=True,
+            capabilities=cursors,
+        )
+    )
+
+
+async def _attach(connection: Connection, session: Session, approve_all: bool) -> int:
+    terminal = Terminal()
+    lines = open_stdin()
+    talk = Conversation(connection, terminal, lines=lines, approve_all=approve_all, stay=True)
+    terminal.note(f"agent {session.agent_id}; Ctrl-C or Ctrl-D leaves", dim=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(talk.watch_signals)
+        nursery.start_soon(talk.follow)
+        nursery.start_soon(talk.answer)
+        await talk.attach(session.session_id, client_name())
+        if sys.stdin.isatty():
+            nursery.start_soon(talk.chat)
+        await talk.ended.wait()
+        nursery.cancel_scope.cancel()
+    terminal.close_line()
+    return talk.exit_status
+
+
+@click.command()
+@click.argument("agent")
+@click.argument("text")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print only how the turn ended, for programs."
+)
+@APPROVE_ALL
+@pass_context
+def send(context: Context, agent: str, text: str, as_json: bool, yes: bool) -> None:
+    """Send a message to an agent and stream its answer.
+
+    A text of - is read from standard input. The exit status is the turn's: 0, 1 or 130.
+    """
+    message = sys.stdin.read() if text == "-" else text
+
+    async def main(connection: Connection) -> int:
+        session = await find_session(connection, agent)
+        return await _send(connection, session, message, as_json, yes)
+
+    sys.exit(context.with_daemon(main, notifications=True))
+
+
+async def _send(
+    connection: Connection, session: Session, text: str, as_json: bool, approve_all: bool
+) -> int:
+    terminal = Terminal(out=_nowhere, err=_nowhere) if as_json else Terminal()
+    message_id = new_message_id()
+    talk = Conversation(
+        connection,
+        terminal,
+        lines=None if as_json else open_stdin(),
+        approve_all=approve_all,
+        only_from=message_id,
+    )
+    sent: Sent | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(talk.watch_signals)
+        nursery.start_soon(talk.follow)
+        nursery.start_soon(talk.answer)
+        await talk.attach(session.session_id, client_name())
+
+        async def deliver() -> None:
+            nonlocal sent
+            sent = await talk.send(text, message_id)
+            # The answer comes behind the last event; that one may still wait to be shown.
+            with trio.move_on_after(DRAIN):
+                await talk.ended.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(deliver)
+        await talk.ended.wait()
+        if talk.exit_status == 130 and sent is None:
+            nursery.cancel_scope.cancel()
+    terminal.close_line()
+    if as_json and sent is not None:
+        print_json({"messageId": sent.message_id, "turnId": sent.turn_id, "outcome": sent.outcome})
+    return (
+        sent.terminal.code if sent is not None and sent.terminal is not None else talk.exit_status
+    )
+
+
+def _nowhere(text: str) -> None:
+    """Write nothing."""

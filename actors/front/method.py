@@ -1,0 +1,30 @@
+"""What the protocol core knows of a method: its params, its lane, and what orders it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from roost.schemas.daemon import Nothing, Params
+
+Lane = Literal["instant", "short", "long", "decision", "control"]
+"""Who passes whom.
+
+`instant` is answered before anything else is read. `short` ones wait when too many are at work. `long` ones, which may
+take hours, are counted apart and refused. `decision` and `control` pass every queue.
+"""
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """A method of a door.
+
+    `order` is the member of the params that names the resource, or empty; `unmetered` ones use no rate token.
+    """
+
+    name: str
+    params: type[Params] = Nothing
+    lane: Lane = "short"
+    order: str = ""
+    unmetered: bool = False
+    implemented: bool = True

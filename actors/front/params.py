@@ -1,0 +1,148 @@
+"""Params of a request from bytes to a struct, and the exact words for what is wrong with them (P 4.4).
+
+What is right is decided by the structs. The words are looked for only after msgspec has refused, so a right request
+pays nothing for them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import inspect
+
+from roost.actors.errors import DaemonError, InvalidArgument
+from roost.schemas.daemon import Nothing, Params
+from roost.schemas.rpc import NO_PARAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOTHING = Nothing()
+
+_decoders: dict[type[Params], msgspec.json.Decoder[Params]] = {}
+_shapes: dict[type[Params], dict[str, inspect.Field]] = {}
+_ENUMERATED = {
+    ("tool.approve", "scope"): "once, session, or agent",
+    ("elicitation.respond", "kind"): "request_user_input or mcp",
+}
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_SAFE_PATH = 20
+
+
+def decode_params(method: str, shape: type[Params], raw: msgspec.Raw) -> Params:
+    """Return the params of a request.
+
+    Raises:
+        InvalidArgument: a member is wrong; the text names it, `path` is an RFC 6901 pointer to it.
+        DaemonError: with `PARSE_ERROR`, what looked like an object is not JSON.
+    """
+    if raw is NO_PARAMS and shape is Nothing:
+        return NOTHING
+    decoder = _decoders.get(shape)
+    if decoder is None:
+        decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise explain(method, shape, raw, str(error)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise DaemonError("PARSE_ERROR", "invalid JSON") from None
+
+
+def explain(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> InvalidArgument:
+    """Return the error for params that msgspec has refused with `reason`."""
+    try:
+        value: object = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return InvalidArgument(f"{method} params are not valid JSON")
+    if not isinstance(value, dict):
+        return InvalidArgument("daemon request params must be an object", {"path": ""})
+    fields = _fields(shape)
+    members: Mapping[str, object] = value
+    for key, member in members.items():
+        field = fields.get(key)
+        if field is None:
+            return _wrong(f"{method} does not accept param '{_shown(key)}'", key)
+        text = _complaint(method, key, field.type, member, required=field.required)
+        if text:
+            return _wrong(text, key)
+    for key, field in fields.items():
+        if field.required and key not in members:
+            return _wrong(f"{method} requires {key}", key)
+    return _nested(method, reason)
+
+
+def _wrong(text: str, key: str) -> InvalidArgument:
+    return InvalidArgument(text, {"path": "/" + _shown(key).replace("~", "~0").replace("/", "~1")})
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 64 else text[:64] + "…"
+
+
+def _fields(shape: type[Params]) -> dict[str, inspect.Field]:
+    found = _shapes.get(shape)
+    if found is None:
+        info = inspect.type_info(shape)
+        assert isinstance(info, inspect.StructType)
+        found = _shapes[shape] = {field.encode_name: field for field in info.fields}
+    return found
+
+
+def _complaint(method: str, key: str, kind: inspect.Type, value: object, *, required: bool) -> str:
+    """Return what is wrong with one member at the first level, or nothing."""
+    param = f"{method} param '{key}'"
+    if key == "content":
+        return "" if isinstance(value, str | list) else f"{param} must be a string or array"
+    if isinstance(kind, inspect.UnionType):
+        right = (isinstance(value, str) and value.strip()) or type(value) is int
+        return "" if right else f"{param} must be a string or integer"
+    match kind:
+        case inspect.StrType():
+            return _text_complaint(method, key, value, kind, required=required)
+        case inspect.LiteralType():
+            allowed = _ENUMERATED.get((method, key)) or ", ".join(map(str, kind.values))
+            return "" if value in kind.values else f"{param} must be {allowed}"
+        case inspect.IntType():
+            right = type(value) is int and value >= 1
+            return "" if right else f"{param} must be a positive integer"
+        case inspect.BoolType():
+            return "" if isinstance(value, bool) else f"{param} must be a boolean"
+        case inspect.ListType():
+            return _list_complaint(param, key, value)
+        case _:
+            return "" if isinstance(value, dict) else f"{param} must be an object"
+
+
+def _text_complaint(
+    method: str, key: str, value: object, kind: inspect.StrType, *, required: bool
+) -> str:
+    if not isinstance(value, str):
+        return f"{method} param '{key}' must be a string"
+    if required and not value.strip():
+        return f"{method} requires {key}"
+    return f"{method} param '{key}' must not be empty" if kind.min_length and not value else ""
+
+
+def _list_complaint(param: str, key: str, value: object) -> str:
+    if key == "initialContent":
+        return "" if isinstance(value, list) else f"{param} must be an empty array"
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return "" if all(value) else f"{param} must not have empty strings"
+    return f"{param} must be an array of strings"
+
+
+def _nested(method: str, reason: str) -> InvalidArgument:
+    """Return the error for something below the first level, or of a kind that has no words of its own."""
+    text, _, path = reason.partition(" - at `$")
+    steps = _STEP.findall(path.rstrip("`"))[:_SAFE_PATH]
+    names = [name or index for name, index in steps]
+    pointer = "".join(f"/{name}" for name in names)
+    if names[:1] == ["content"]:
+        at = f"[{names[1]}]" if len(names) > 1 else ""
+        what = "must be a text block" if at else "must not be empty"
+        return InvalidArgument(f"{method} param 'content{at}' {what}", {"path": pointer})
+    where = f"param '{_shown('.'.join(names))}'" if names else "params"
+    return InvalidArgument(f"{method} {where}: {_shown(text)}", {"path": pointer})

@@ -1,0 +1,107 @@
+"""The sending half of a connection: one queue, in which order of queueing is order on the wire.
+
+Answers and events are counted apart: answers that nobody reads close the connection, events wait in the log instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class Batch:
+    """Lines that go to many clients; joined once, shared by all that read lines."""
+
+    __slots__ = ("joined", "lines")
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self.lines = lines
+        self.joined = lines[0] if len(lines) == 1 else b"".join(lines)
+
+
+class Peer:
+    """Base of the transports' sending halves. An entry of the queue is an answer (bytes) or events (a batch)."""
+
+    transport = ""
+
+    def __init__(self, *, answer_limit: int, event_limit: int) -> None:
+        self.closed = False
+        self.unsent = 0
+        self.queued_total = 0
+        self._answer_limit = answer_limit
+        self._event_limit = event_limit
+        self._answers = 0
+        self._queue: deque[bytes | Batch] = deque()
+        self._waiting_for_room: list[Callable[[], None]] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether events may be queued; answers always are."""
+        return self.unsent < self._event_limit
+
+    @property
+    def sent_total(self) -> int:
+        """How many of `queued_total` bytes the transport has taken."""
+        return self.queued_total - self.unsent
+
+    def answer(self, line: bytes) -> None:
+        """Queue an answer; too many unread ones close the connection."""
+        if self.closed:
+            return
+        size = len(line)
+        self._answers += size
+        if self._answers > self._answer_limit and self._answers > size:
+            self.abort("its answers are not read")
+            return
+        self._queue.append(line)
+        self.unsent += size
+        self.queued_total += size
+        self.wake()
+
+    def tell(self, batch: Batch) -> None:
+        """Queue events; who does so has looked at `has_room`."""
+        if self.closed:
+            return
+        size = len(batch.joined)
+        self._queue.append(batch)
+        self.unsent += size
+        self.queued_total += size
+        self.wake()
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once when at most half of the room for events is used; not at all if the connection ends."""
+        if self.unsent * 2 <= self._event_limit:
+            callback()
+        else:
+            self._waiting_for_room.append(callback)
+
+    def took(self, size: int) -> None:
+        """Note that the transport has taken bytes."""
+        self.unsent -= size
+        if self._waiting_for_room and self.unsent * 2 <= self._event_limit:
+            callbacks, self._waiting_for_room = self._waiting_for_room, []
+            for callback in callbacks:
+                callback()
+
+    def forget(self) -> None:
+        """Drop what is queued; the connection has ended."""
+        self.closed = True
+        self._queue.clear()
+        self._waiting_for_room.clear()
+        self.queued_total -= self.unsent
+        self.unsent = self._answers = 0
+
+    def wake(self) -> None:
+        """Let the transport write soon."""
+        raise NotImplementedError
+
+    def finish(self, code: int = 1000, reason: str = "") -> None:
+        """Close once what is queued has been written, or soon anyway."""
+        raise NotImplementedError
+
+    def abort(self, reason: str) -> None:
+        """Close now; what is queued is lost."""
+        raise NotImplementedError

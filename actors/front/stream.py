@@ -1,0 +1,327 @@
+"""What the front knows of one session that somebody follows: where its stream is, and the state at that point."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.actors.front import notices
+from roost.actors.front.clock import now_ms
+from roost.actors.front.feed import Feed
+from roost.actors.front.notify import Renderer
+from roost.actors.front.peer import Batch
+from roost.actors.front.promise import Promise
+from roost.actors.front.waiting import Waiter, turn_of
+from roost.schemas.base import SessionId
+
+if TYPE_CHECKING:
+    from roost.actors.errors import DaemonError
+    from roost.actors.front.fanout import Fanout
+    from roost.actors.front.peer import Peer
+    from roost.schemas.agent import AgentChanged, AgentStatus
+    from roost.schemas.approval import PendingRow
+    from roost.schemas.daemon import RunStatus
+    from roost.schemas.session import EventBatch, SessionRow, TurnRef, Watched
+    from roost.schemas.turn import AcceptMessage
+
+_log = logging.getLogger(__name__)
+
+
+class Stream:
+    """One followed session. `position` is the last sequence that has been passed on, or that a page must reach."""
+
+    def __init__(self, fanout: Fanout, session_id: str) -> None:
+        self.fanout = fanout
+        self.session_id = SessionId(session_id)
+        self.opened: Promise[Stream] = Promise()
+        self.holds = 0
+        self.followed = False
+        self.position = 0
+        self.epoch = ""
+        self.delivered = 0
+        self.reported = 0
+        self.agent_status: AgentStatus = "idle"
+        self.queued = 0
+        self.turn: TurnRef | None = None
+        self.pending: dict[str, PendingRow] = {}
+        self.feeds: dict[Peer, Feed] = {}
+        self.waiters: dict[str, list[Waiter]] = {}
+        self.where: notices.Where
+        self.row: SessionRow
+        self._live: dict[Feed, None] = {}
+        self._renderer: Renderer
+
+    def begin(self, watched: Watched) -> None:
+        """Take the state from which `Published` goes on; feeds that are behind it read what they miss."""
+        row = watched.row
+        first_time = not self.opened.done
+        lost = bool(self.epoch) and self.epoch != watched.epoch
+        self.row = row
+        self.where = notices.Where(session_id=self.session_id, agent_id=row.spec.agent_id)
+        self.epoch = watched.epoch
+        self.delivered = row.delivered if lost else max(self.delivered, row.delivered)
+        self.reported = self.delivered
+        self.agent_status = watched.agent_status
+        self.queued = row.queued
+        self.turn = watched.turn
+        self.pending = {pending.request_id: pending for pending in watched.pending}
+        self._renderer = self._fresh_renderer()
+        before, self.position = self.position, row.last_sequence
+        self.followed = True
+        if first_time:
+            self.opened.resolve(self)
+        for feed in list(self.feeds.values()):
+            self._resume(feed, before, lost=lost)
+
+    def lose(self) -> None:
+        """The store is away: the stream stands still until `begin`."""
+        self.followed = False
+
+    def attach(self, peer: Peer, after: int) -> Feed:
+        """Return the feed of a connection, which begins after this sequence if it is new."""
+        feed = self.feeds.get(peer)
+        if feed is None:
+            feed = self.feeds[peer] = Feed(self, peer, min(after, self.position))
+            feed.catch_up()
+        return feed
+
+    def detach(self, feed: Feed) -> None:
+        """End a feed."""
+        self.delivered = max(self.delivered, feed.written())
+        feed.close()
+        self._live.pop(feed, None)
+        if self.feeds.get(feed.peer) is feed:
+            del self.feeds[feed.peer]
+
+    def joined(self, feed: Feed) -> None:
+        """Count a feed among those that get every event at once."""
+        if not self._live:
+            self._renderer = self._fresh_renderer()
+        self._live[feed] = None
+
+    def end_if_closed(self, feed: Feed) -> None:
+        """End a feed that has got everything of a closed session."""
+        if self.row.state == "closed" and not feed.closed:
+            self.fanout.end_feed(feed)
+
+    def written(self) -> int:
+        """Return the last sequence written to any client."""
+        for feed in self.feeds.values():
+            self.delivered = max(self.delivered, feed.written())
+        return self.delivered
+
+    def wait_message(self, message: AcceptMessage) -> Waiter:
+        """Return what is told when the message has ended."""
+        waiter = Waiter(message)
+        self.waiters.setdefault(message.message_id, []).append(waiter)
+        return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        """Drop a waiter."""
+        waiting = self.waiters.get(waiter.message.message_id, [])
+        if waiter in waiting:
+            waiting.remove(waiter)
+            if not waiting:
+                del self.waiters[waiter.message.message_id]
+
+    def publish(self, batch: EventBatch) -> list[bytes]:
+        """Pass on committed events; return their lines, if anybody gets them."""
+        last = batch.first + len(batch.bodies) - 1
+        if last <= self.position:
+            return []
+        before = self.position
+        if batch.first > before + 1:
+            _log.warning("%s jumps from %d to %d", self.session_id, before, batch.first)
+            self.position = last
+            for feed in list(self._live):
+                self._drop_from_tail(feed, before)
+            return []
+        self.position = last
+        if not self._live and not self.fanout.observers:
+            self._push_on()
+            return []
+        lines: list[bytes] = []
+        sequence = before + 1
+        for body in batch.bodies[sequence - batch.first :]:
+            lines.extend(self.render(self._renderer, sequence, body))
+            sequence += 1
+        self._tell(Batch(lines), before)
+        self._push_on()
+        return lines
+
+    def render(self, renderer: Renderer, sequence: int, body: bytes) -> list[bytes]:
+        """Return the lines of an event; of one that cannot be read, a gap."""
+        try:
+            return renderer.render(sequence, body)
+        except msgspec.MsgspecError as error:
+            _log.error("event %d of %s cannot be read: %s", sequence, self.session_id, error)
+            return [self.gap("unreadable", sequence, sequence)]
+
+    def message_changed(self, change: MessageChanged) -> None:
+        """Follow a message; `ended` answers those who wait for it."""
+        match change.state:
+            case "accepted":
+                self.queued += 1
+                if not change.hidden and self.feeds:
+                    self.notice(
+                        notices.message_accepted(self.where, notices.new_event_id(), change)
+                    )
+            case "begun":
+                self.queued = max(0, self.queued - 1)
+                turn = turn_of(change)
+                self._renderer.begin(turn)
+                self.agent_status = "running"
+                if self.turn is None or self.turn.turn_id != turn.turn_id:
+                    self.turn = turn
+            case "ended":
+                if not change.turn_id:
+                    self.queued = max(0, self.queued - 1)
+                elif self.turn is not None and self.turn.turn_id == change.turn_id:
+                    self.turn = None
+                    self.agent_status = "idle"
+                    self.pending.clear()
+                for waiter in self.waiters.pop(change.message_id, []):
+                    waiter.ended.resolve(change)
+
+    def pending_changed(self, row: PendingRow) -> None:
+        """Follow what waits for a person; questions have no stored event and are told from here."""
+        if row.state == "open":
+            self.pending[row.request_id] = row
+        else:
+            self.pending.pop(row.request_id, None)
+        self._renderer.pending[row.request_id] = row
+        if row.kind == "approval" or not self.feeds:
+            return
+        if row.state == "open":
+            self.notice(notices.pending_request(self.where, row, redelivered=False))
+        else:
+            self.notice(notices.question_settled(self.where, notices.new_event_id(), now_ms(), row))
+        if self.turn is not None:
+            run: RunStatus = "blocked" if self.pending else "running"
+            self.notice(self._status_line("running", run, turn_id=self.turn.turn_id))
+
+    def agent_changed(self, change: AgentChanged) -> None:
+        """Follow the agent. That it is idle again is told by the end of a turn, and by the next attach."""
+        self.agent_status = change.status
+        if change.status != "idle" and self.feeds:
+            run = notices.RUN_STATUS[change.status]
+            self.notice(self._status_line(change.status, run, message=change.message))
+
+    def session_changed(self, row: SessionRow) -> None:
+        """Follow the session; a closed one lets go of every feed that has got all of it."""
+        self.row = row
+        if row.state == "closed":
+            for feed in list(self._live):
+                self.end_if_closed(feed)
+            for feed in list(self.feeds.values()):
+                feed.catch_up()
+
+    def notice(self, line: bytes) -> None:
+        """Pass on a line without a sequence."""
+        batch = Batch((line,))
+        for feed in self.feeds.values():
+            feed.notice(batch)
+
+    def gap(self, reason: str, first: int, last: int) -> bytes:
+        """Return the marker of lost events."""
+        return notices.event_gap(
+            self.where,
+            notices.new_event_id(),
+            now_ms(),
+            reason=reason,
+            first=first,
+            last=last,
+            available=last + 1,
+        )
+
+    def present_state(self, *, attach: bool) -> list[bytes]:
+        """Return the present status, and all that waits for a person; who only comes back is not told of idleness."""
+        waiting = [
+            notices.pending_request(self.where, row, redelivered=True)
+            for row in self.pending.values()
+        ]
+        if attach or self.turn is not None or self.queued:
+            waiting.insert(0, self._present_status())
+        return waiting
+
+    def _present_status(self) -> bytes:
+        if self.turn is not None:
+            run: RunStatus = "blocked" if self.pending else "running"
+            return self._status_line("running", run, turn_id=self.turn.turn_id, derived=True)
+        if self.queued:
+            return self._status_line("running", "pending", derived=True)
+        status: AgentStatus = "idle" if self.agent_status == "running" else self.agent_status
+        return self._status_line(status, notices.RUN_STATUS[status], derived=True)
+
+    def _status_line(
+        self,
+        status: AgentStatus,
+        run_status: RunStatus,
+        *,
+        turn_id: str = "",
+        message: str = "",
+        derived: bool = False,
+    ) -> bytes:
+        return notices.agent_status(
+            self.where,
+            notices.new_event_id(),
+            now_ms(),
+            status,
+            run_status,
+            turn_id=turn_id,
+            message=message,
+            derived=derived,
+        )
+
+    def _fresh_renderer(self) -> Renderer:
+        renderer = Renderer(self.where)
+        renderer.begin_with(self.turn, self.pending)
+        return renderer
+
+    def _tell(self, batch: Batch, before: int) -> None:
+        leaving: list[Feed] = []
+        for feed in self._live:
+            peer = feed.peer
+            if peer.has_room:
+                peer.tell(batch)
+                feed.position = self.position
+            else:
+                leaving.append(feed)
+        for feed in leaving:
+            self._drop_from_tail(feed, before)
+        self.fanout.mark_delivered(self)
+
+    def _drop_from_tail(self, feed: Feed, position: int) -> None:
+        del self._live[feed]
+        feed.leave_tail(position)
+
+    def _push_on(self) -> None:
+        """A feed whose page failed waits for nothing but the next commit."""
+        if len(self._live) < len(self.feeds):
+            for feed in list(self.feeds.values()):
+                feed.catch_up()
+
+    def _resume(self, feed: Feed, before: int, *, lost: bool) -> None:
+        was_live = self._live.pop(feed, 0) is None
+        if lost:
+            line = self.gap("epoch", self.position + 1, self.position)
+            feed.position = self.position
+            feed.peer.tell(Batch((line,)))
+        elif was_live:
+            feed.leave_tail(before, missed_notices=True)
+            return
+        feed.live = False
+        feed.catch_up()
+
+    def fail(self, error: DaemonError) -> None:
+        """End everything that follows this session, because it cannot be followed any more."""
+        if not self.opened.done:
+            self.opened.fail(error)
+        for waiting in list(self.waiters.values()):
+            for waiter in waiting:
+                waiter.ended.fail(error)
+        self.waiters.clear()
+        for feed in list(self.feeds.values()):
+            self.fanout.end_feed(feed)

@@ -1,0 +1,186 @@
+"""The providers process: the links to its peers, and one actor for each model provider.
+
+Keys are known here only: the process cannot be looked into by others of its user.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from roost.actors.errors import InvalidArgument
+from roost.actors.providers.deltas import DeltaJoiner
+from roost.actors.providers.errors import ProviderError
+from roost.actors.providers.pool import Pool
+from roost.actors.providers.provider import ProviderActor, Request
+from roost.config.model import Provider, decode_settings
+from roost.schemas.boot import decode_boot
+from roost.schemas.model import AskModel, ListModels, ModelInfo, Models, StopModel
+from roost.schemas.unions import providers_from_peer
+from roost.supervisor.actor import Process, ProcessActor
+from roost.supervisor.errors import LinkFull
+from roost.supervisor.kernel import hide_memory
+from roost.supervisor.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roost.schemas.base import Message
+
+MAX_LISTINGS = 64
+
+_log = logging.getLogger(__name__)
+
+
+class ProvidersActor(ProcessActor):
+    """Answers `AskModel` and `ListModels` of agents and of the front."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        settings = decode_settings(decode_boot(process.start.payload).settings)
+        environment = {**os.environ, **process.start.env}
+        self._queue_bytes = settings.limits.link_bytes
+        self._joiner = DeltaJoiner()
+        self._links: dict[str, Link] = {}
+        self._requests: dict[tuple[Link, int], Request] = {}
+        self._listings = 0
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._providers = {
+            name: self._provider(name, provider, environment)
+            for name, provider in settings.providers.items()
+        }
+
+    async def open(self) -> None:
+        """Start the actors of the providers; none of them asks its server anything yet."""
+        hide_memory()
+        await self.process.nursery.start(self._run)
+
+    def link_up(self, name: str, generation: int, handle: int) -> None:
+        """Take over the link to `agent:<id>` or `front`; what an older one of that name had asked is given up."""
+        old = self._links.get(name)
+        if old is not None:
+            old.close()
+        self._links[name] = Link(
+            socket.socket(fileno=handle),
+            self.process.poller,
+            name=name,
+            decoder=providers_from_peer,
+            handler=self,
+            queue_bytes=self._queue_bytes,
+        )
+
+    async def wind_down(self, reason: str, grace: float) -> None:
+        """Give every request up, wait until its connection is closed, and close the links."""
+        self._scope.cancel()
+        await self._ended.wait()
+        for link in list(self._links.values()):
+            link.flush()
+            link.close()
+
+    def on_message(self, link: Link, ref: int, message: Message) -> None:
+        """Handle what a peer says."""
+        match message:
+            case AskModel():
+                self._ask(Request(link, ref, message))
+            case StopModel(stream=stream):
+                request = self._requests.get((link, stream))
+                if request is not None:
+                    request.scope.cancel()
+            case ListModels(provider=name):
+                self._start_listing(link, ref, name)
+            case _:
+                _log.error("unexpected message from %s: %s", link.name, type(message).__name__)
+
+    def on_closed(self, link: Link) -> None:
+        """Give up what this peer had asked: nobody waits for it."""
+        if self._links.get(link.name) is link:
+            del self._links[link.name]
+        for request in list(self._requests.values()):
+            if request.link is link:
+                request.scope.cancel()
+
+    async def _run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._joiner.run)
+                    for provider in self._providers.values():
+                        nursery.start_soon(provider.run)
+                    task_status.started()
+        finally:
+            self._ended.set()
+
+    def _provider(
+        self, name: str, settings: Provider, environment: Mapping[str, str]
+    ) -> ProviderActor:
+        make_pool = partial(Pool, name, settings, environment)
+        return ProviderActor(name, make_pool, self._joiner, self._forget)
+
+    def _ask(self, request: Request) -> None:
+        try:
+            if request.key in self._requests:
+                raise InvalidArgument(f"stream {request.ask.stream} is in use")
+            self._provider_named(request.ask.provider).ask(request)
+        except (InvalidArgument, ProviderError) as error:
+            _reply(request.link, request.ref, error.refused())
+            return
+        self._requests[request.key] = request
+        self.process.set_working(True)
+
+    def _forget(self, request: Request) -> None:
+        self._requests.pop(request.key, None)
+        self.process.set_working(bool(self._requests))
+
+    def _provider_named(self, name: str) -> ProviderActor:
+        found = self._providers.get(name)
+        if found is None:
+            raise ProviderError("PROVIDER_NOT_FOUND", f"no provider is called {name!r}")
+        return found
+
+    def _start_listing(self, link: Link, ref: int, name: str) -> None:
+        try:
+            wanted = [self._provider_named(name)] if name else list(self._providers.values())
+            if self._listings >= MAX_LISTINGS:
+                text = "too many lists of models are asked for at once"
+                raise ProviderError("PROVIDER_RATE_LIMITED", text, retryable=True)
+        except ProviderError as error:
+            _reply(link, ref, error.refused())
+            return
+        self._listings += 1
+        self.process.nursery.start_soon(self._list, link, ref, wanted)
+
+    async def _list(self, link: Link, ref: int, wanted: list[ProviderActor]) -> None:
+        found: dict[str, list[str]] = {}
+        failed: dict[str, str] = {}
+
+        async def ask(provider: ProviderActor) -> None:
+            try:
+                found[provider.name] = await provider.list_models()
+            except ProviderError as error:
+                failed[provider.name] = error.message
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for provider in wanted:
+                    nursery.start_soon(ask, provider)
+        finally:
+            self._listings -= 1
+        models = tuple(
+            ModelInfo(provider=name, id=model)
+            for name, ids in sorted(found.items())
+            for model in ids
+        )
+        _reply(link, ref, Models(models=models, failed=failed))
+
+
+def _reply(link: Link, ref: int, message: Message) -> None:
+    try:
+        link.reply(ref, message)
+    except LinkFull:
+        _log.error("%s does not read; an answer is lost", link.name)

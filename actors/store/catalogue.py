@@ -1,0 +1,256 @@
+"""Agents, sessions and grants: their rows, and the records made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from roost.schemas.agent import AgentRow, AgentSpec
+from roost.schemas.approval import Permission
+from roost.schemas.base import AgentId, SessionId
+from roost.schemas.session import Counts, SessionRow, SessionSpec
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from roost.schemas.agent import AgentStatus
+    from roost.schemas.session import SessionStatus
+
+_encode = msgspec.msgpack.Encoder().encode
+_agent_spec = msgspec.msgpack.Decoder(AgentSpec).decode
+_session_spec = msgspec.msgpack.Decoder(SessionSpec).decode
+
+_AGENT = """select agent_id, spec, state, failed, down, error, asleep, cancelled, recovered, env_lost,
+    started_at, last_active_at, ended_at,
+    exists(select 1 from sessions s join turns t on t.session = s.key and t.state = 'open'
+        where s.agent_id = agents.agent_id and s.state <> 'closed')
+    from agents"""
+_SESSION = """select spec, state, last_sequence, first_sequence, delivered, turns,
+    closed_at, close_reason, cleared_after, recovered,
+    (select count(*) from messages m where m.session = s.key and m.state = 'queued'),
+    exists(select 1 from turns t where t.session = s.key and t.state = 'open'),
+    exists(select 1 from pending p where p.session = s.key and p.state = 'open')
+    from sessions s"""
+_AFTER = "(created_at, agent_id) > (?, ?) order by created_at, agent_id limit ?"
+_ONE_AGENT = f"{_AGENT} where agent_id = ?"
+_AGENTS: Final = (
+    f"{_AGENT} where state = 'live' and {_AFTER}",
+    f"{_AGENT} where {_AFTER}",
+)
+_ONE_SESSION = f"{_SESSION} where s.session_id = ?"
+_SESSIONS = (
+    f"{_SESSION} where (s.created_at, s.session_id) > (?, ?)"
+    " order by s.created_at, s.session_id limit ?"
+)
+_SESSIONS_OF = (
+    f"{_SESSION} where s.agent_id = ? and (s.created_at, s.session_id) > (?, ?)"
+    " order by s.created_at, s.session_id limit ?"
+)
+_LIVE = """select session_id from sessions where agent_id = ? and state <> 'closed'
+    order by created_at, session_id"""
+_WITH_WORK = """select session_id from sessions s where agent_id = ? and state <> 'closed' and (
+    state = 'closing'
+    or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')
+    or exists(select 1 from turns t where t.session = s.key and t.state = 'open'))
+    order by created_at, session_id"""
+_COUNTS = """select coalesce(sum(state <> 'closed'), 0), coalesce(sum(state = 'closed'), 0),
+    coalesce(sum(last_sequence - first_sequence + 1), 0),
+    (select count(*) from agents where state = 'live'),
+    (select count(*) from turns where state = 'open'),
+    (select count(*) from pending where state = 'open') from sessions"""
+
+
+class Catalogue:
+    """The rows of agents, sessions and grants."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def agent(self, agent_id: str) -> AgentRow | None:
+        """Return an agent's record, or None."""
+        row = self._db.execute(_ONE_AGENT, (agent_id,)).fetchone()
+        return None if row is None else self._agent_row(row)
+
+    def agents(self, after: tuple[str, str], limit: int, ended: bool) -> list[AgentRow]:
+        """Return records of agents in order, strictly after (creation time, id); a time of "" is looked up."""
+        created, agent_id = after
+        if not created and agent_id:
+            found = self._db.execute(
+                "select created_at from agents where agent_id = ?", (agent_id,)
+            ).fetchone()
+            created = str(found[0]) if found else "0"
+        key = (int(created or 0), agent_id)
+        return [self._agent_row(row) for row in self._db.execute(_AGENTS[ended], (*key, limit))]
+
+    def agent_state(self, agent_id: str) -> str:
+        """Return `live`, `stopping`, `stopped`, or nothing for an unknown agent."""
+        row = self._db.execute(
+            "select state from agents where agent_id = ?", (agent_id,)
+        ).fetchone()
+        return "" if row is None else str(row[0])
+
+    def is_down(self, agent_id: str) -> bool:
+        """Return whether root has given the agent up."""
+        row = self._db.execute("select down from agents where agent_id = ?", (agent_id,)).fetchone()
+        return row is not None and bool(row[0])
+
+    def add_agent(self, spec: AgentSpec, *, has_env: bool) -> None:
+        """Make an agent's row."""
+        self._db.execute(
+            "insert into agents(agent_id, created_at, spec, has_env) values(?, ?, ?, ?)",
+            (spec.agent_id, spec.created_at, _encode(spec), has_env),
+        )
+
+    def set_agent(self, agent_id: str, **columns: str | int) -> None:
+        """Change columns of an agent's row."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        sql = f"update agents set {names} where agent_id = ?"
+        self._db.execute(sql, (*columns.values(), agent_id))
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """Return a session's record, or None."""
+        row = self._db.execute(_ONE_SESSION, (session_id,)).fetchone()
+        return None if row is None else _session_row(row)
+
+    def sessions(self, agent_id: str, after: tuple[int, str], limit: int) -> list[SessionRow]:
+        """Return records of sessions in order, strictly after (creation time, id)."""
+        if agent_id:
+            rows = self._db.execute(_SESSIONS_OF, (agent_id, *after, limit))
+        else:
+            rows = self._db.execute(_SESSIONS, (*after, limit))
+        return [_session_row(row) for row in rows]
+
+    def live_sessions(self, agent_id: str) -> list[SessionId]:
+        """Return the sessions of an agent that are not closed, oldest first."""
+        return [SessionId(row[0]) for row in self._db.execute(_LIVE, (agent_id,))]
+
+    def sessions_with_work(self, agent_id: str) -> list[SessionId]:
+        """Return those live sessions of an agent that have a message, an open turn or an end to see to."""
+        return [SessionId(row[0]) for row in self._db.execute(_WITH_WORK, (agent_id,))]
+
+    def add_session(self, spec: SessionSpec) -> None:
+        """Make a session's row."""
+        self._db.execute(
+            "insert into sessions(session_id, agent_id, created_at, spec) values(?, ?, ?, ?)",
+            (spec.session_id, spec.agent_id, spec.created_at, _encode(spec)),
+        )
+
+    def set_session(self, session_id: str, **columns: str | int) -> None:
+        """Change columns of a session's row."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        sql = f"update sessions set {names} where session_id = ?"
+        self._db.execute(sql, (*columns.values(), session_id))
+
+    def set_delivered(self, sequences: dict[str, int]) -> None:
+        """Keep the last sequences written to any client; they only grow."""
+        self._db.executemany(
+            "update sessions set delivered = ? where session_id = ? and delivered < ?",
+            [(sequence, key, sequence) for key, sequence in sequences.items()],
+        )
+
+    def counts(self) -> Counts:
+        """Return the figures of the whole store, but for the calls that run."""
+        active, closed, events, agents, turns, pending = self._db.execute(_COUNTS).fetchone()
+        return Counts(
+            active=active,
+            closed=closed,
+            agents=agents,
+            turns_open=turns,
+            calls_open=0,
+            pending=pending,
+            events=events,
+        )
+
+    def grant(self, agent_id: str, session_key: int, keys: tuple[str, ...], at: int) -> None:
+        """Keep keys as approved for a session, or for the whole agent (key 0)."""
+        self._db.executemany(
+            "insert or ignore into grants(agent_id, session, grant_key, granted_at)"
+            " values(?, ?, ?, ?)",
+            [(agent_id, session_key, key, at) for key in keys],
+        )
+
+    def grants(self, agent_id: str, session_key: int = 0) -> tuple[str, ...]:
+        """Return the keys approved for the agent, and for one session of it."""
+        rows = self._db.execute(
+            "select distinct grant_key from grants where agent_id = ? and session in (0, ?)"
+            " order by grant_key",
+            (agent_id, session_key),
+        )
+        return tuple(row[0] for row in rows)
+
+    def granted(self, agent_id: str, session_key: int | None) -> list[Permission]:
+        """Return what has been approved for longer than one call; a session of None means all sessions."""
+        rows = self._db.execute(
+            "select grant_key, session, min(granted_at) from grants"
+            " where agent_id = ?1 and (session = 0 or ?2 is null or session = ?2)"
+            " group by session = 0, grant_key order by session = 0, grant_key",
+            (agent_id, session_key),
+        )
+        return [
+            _permission(key, "session" if session else "agent", at) for key, session, at in rows
+        ]
+
+    def _agent_row(self, row: tuple[object, ...]) -> AgentRow:
+        agent_id, spec, state, failed, down, error, asleep, cancelled, recovered, lost = row[:10]
+        return AgentRow(
+            spec=_agent_spec(spec),  # type: ignore[arg-type] # columns have the types of the schema
+            status=_agent_status(str(state), bool(down), bool(row[13]), bool(failed)),
+            started_at=row[10],  # type: ignore[arg-type]
+            last_active_at=row[11],  # type: ignore[arg-type]
+            ended_at=row[12],  # type: ignore[arg-type]
+            asleep=bool(asleep),
+            cancelled=bool(cancelled),
+            recovered=bool(recovered),
+            env_lost=bool(lost),
+            error=str(error),
+            sessions=tuple(self.live_sessions(AgentId(str(agent_id)))),
+        )
+
+
+def _agent_status(state: str, down: bool, running: bool, failed: bool) -> AgentStatus:
+    if state in {"stopping", "stopped"}:
+        return "stopping" if state == "stopping" else "stopped"
+    if down:
+        return "error"
+    if running:
+        return "running"
+    return "error" if failed else "idle"
+
+
+def _session_status(state: str, running: bool, waiting: bool) -> SessionStatus:
+    if state == "closed":
+        return "closed"
+    if waiting:
+        return "waiting"
+    return "running" if running else "idle"
+
+
+def _session_row(row: tuple[object, ...]) -> SessionRow:
+    spec, state, last, first, delivered, turns, closed_at, reason, cleared, recovered = row[:10]
+    queued, running, waiting = row[10:]
+    values = {
+        "spec": _session_spec(spec),  # type: ignore[arg-type] # columns have the types of the schema
+        "state": state,
+        "status": _session_status(str(state), bool(running), bool(waiting)),
+        "last_sequence": last,
+        "first_sequence": first,
+        "delivered": delivered,
+        "turns": turns,
+        "queued": queued,
+        "closed_at": closed_at,
+        "close_reason": reason,
+        "cleared_after": cleared,
+        "recovered": bool(recovered),
+    }
+    return SessionRow(**values)  # type: ignore[arg-type]
+
+
+def _permission(key: str, scope: str, granted_at: int) -> Permission:
+    return Permission(
+        permission_id=f"approval:{scope}:{key}",
+        subject=key,
+        action="allow",
+        scope=scope,
+        granted_at=granted_at,
+    )

@@ -1,0 +1,172 @@
+"""The row changes that an agent's draft carries: whether they can be made, then making them around its event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from roost.schemas.turn import (
+    AddUsage,
+    BeginTurn,
+    EndTurn,
+    OpenPending,
+    SetRunnerState,
+    SettlePending,
+)
+
+if TYPE_CHECKING:
+    from roost.actors.store.journal import Head, Session
+    from roost.actors.store.lifecycle import Lifecycle
+    from roost.schemas.turn import Draft
+
+INCOMPATIBLE = "EVENT_SCHEMA_INCOMPATIBLE"
+SETTLED = "ALREADY_SETTLED"
+CRASHED = "TURN_INTERRUPTED"
+
+_USAGE = """update sessions set input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
+    cost_usd = cost_usd + ? where key = ?"""
+
+
+class Refusal(NamedTuple):
+    """Why a draft is not written."""
+
+    code: str
+    message: str
+
+
+class Changes:
+    """Row changes in the transaction that is open."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._journal = lifecycle.journal
+        self._turns = lifecycle.turns
+
+    def check(self, session: Session, draft: Draft) -> Refusal | None:
+        """Return why the draft's changes cannot be made, or None; nothing is written."""
+        turn_id = session.turn_id
+        for change in draft.changes:
+            refusal: Refusal | None = None
+            match change:
+                case BeginTurn():
+                    refusal = self._check_begin(session, draft, change, turn_id)
+                    turn_id = change.turn_id
+                case EndTurn():
+                    refusal = self._check_end(draft, change, turn_id)
+                    turn_id = ""
+                case OpenPending(row=row):
+                    known = self._turns.pending(session.key, row.request_id)
+                    if row.turn_id != turn_id:
+                        refusal = Refusal(INCOMPATIBLE, f"turn {row.turn_id} is not open")
+                    elif known is not None and (draft.body or known.kind != row.kind):
+                        text = f"request {row.request_id} exists already"
+                        refusal = Refusal(INCOMPATIBLE, text)
+                case SettlePending():
+                    refusal = self._check_settle(session, draft, change)
+                case SetRunnerState():
+                    if change.turn_id != turn_id:
+                        refusal = Refusal(INCOMPATIBLE, f"turn {change.turn_id} is not open")
+                case AddUsage():
+                    if not draft.body:
+                        refusal = Refusal(INCOMPATIBLE, "usage comes with an event")
+            if refusal is not None:
+                return refusal
+        return None
+
+    def make_before(self, session: Session, draft: Draft) -> None:
+        """Make the changes that clients hear of before the event."""
+        for change in draft.changes:
+            match change:
+                case BeginTurn():
+                    self._begin(session, change)
+                case OpenPending():
+                    self._open(session, draft, change)
+                case SettlePending():
+                    self._settle(session, draft, change)
+                case SetRunnerState(turn_id=turn_id, state=state):
+                    self._turns.set_runner_state(turn_id, state)
+                case AddUsage():
+                    usage = (change.input_tokens, change.output_tokens, change.cost_usd)
+                    self._journal.db.execute(_USAGE, (*usage, session.key))
+                case EndTurn(turn_id=turn_id):
+                    self._lifecycle.settle_rest(session, turn_id)
+
+    def make_after(self, session: Session, draft: Draft, head: Head | None) -> None:
+        """Make the changes that clients hear of after the event."""
+        for change in draft.changes:
+            if isinstance(change, EndTurn) and session.turn_id == change.turn_id:
+                crashed = head is not None and head.error_code == CRASHED
+                self._lifecycle.end_turn(
+                    session, change.turn_id, change.outcome, change.error, crashed=crashed
+                )
+
+    def _check_begin(
+        self, session: Session, draft: Draft, change: BeginTurn, turn_id: str
+    ) -> Refusal | None:
+        if not draft.body:
+            return Refusal(INCOMPATIBLE, "a turn begins with an event")
+        if turn_id and turn_id != change.turn_id:
+            return Refusal(INCOMPATIBLE, f"turn {turn_id} is still open")
+        if not turn_id and self._turns.turn_exists(change.turn_id):
+            return Refusal(INCOMPATIBLE, f"turn {change.turn_id} has ended")
+        message = self._turns.message(session.key, change.message_id)
+        if message is None:
+            return Refusal(INCOMPATIBLE, f"message {change.message_id} does not exist")
+        if message.state != "queued":
+            return Refusal(SETTLED, f"message {change.message_id} does not wait any more")
+        return None
+
+    def _check_end(self, draft: Draft, change: EndTurn, turn_id: str) -> Refusal | None:
+        if change.turn_id == turn_id:
+            return None
+        if not draft.body and self._turns.turn_exists(change.turn_id):
+            return None
+        return Refusal(INCOMPATIBLE, f"turn {change.turn_id} is not open")
+
+    def _check_settle(
+        self, session: Session, draft: Draft, change: SettlePending
+    ) -> Refusal | None:
+        row = self._turns.pending(session.key, change.request_id)
+        if row is None:
+            return Refusal(INCOMPATIBLE, f"nothing waits as {change.request_id}")
+        if row.state == "open" or self._turns.settled_with(session.key, draft.event_id):
+            return None
+        return Refusal(SETTLED, f"request {change.request_id} is settled: {row.state}")
+
+    def _begin(self, session: Session, change: BeginTurn) -> None:
+        message = self._turns.message(session.key, change.message_id)
+        assert message is not None
+        if not session.turn_id:
+            self._turns.begin_turn(
+                session.key,
+                change.turn_id,
+                change.message_id,
+                session.generation,
+                session.last_sequence + 1,
+            )
+            session.turn_id = change.turn_id
+            now = self._journal.now()
+            self._lifecycle.catalogue.set_agent(session.agent_id, failed=0, last_active_at=now)
+        self._turns.begin_message(message, change.turn_id)
+        self._lifecycle.message_changed(session, message, "begun", turn_id=change.turn_id)
+
+    def _open(self, session: Session, draft: Draft, change: OpenPending) -> None:
+        row = change.row
+        if self._turns.pending(session.key, row.request_id) is not None:
+            return
+        if draft.body and row.kind == "approval":
+            row = msgspec.structs.replace(
+                row, event_id=draft.event_id, sequence=session.last_sequence + 1
+            )
+        self._turns.add_pending(session.key, row)
+        self._lifecycle.publish_pending(session, row)
+
+    def _settle(self, session: Session, draft: Draft, change: SettlePending) -> None:
+        row = self._turns.pending(session.key, change.request_id)
+        if row is None or row.state != "open":
+            return
+        settled = msgspec.structs.replace(
+            row, state=change.state, reason=change.reason, settled_at=self._journal.now()
+        )
+        self._lifecycle.settle(session, settled, draft.event_id)

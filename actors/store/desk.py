@@ -1,0 +1,248 @@
+"""Carries out what has come in: a group of writes as one transaction, and reads between two of them."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import TYPE_CHECKING, NamedTuple
+
+from roost.actors.errors import DaemonError, Internal
+from roost.actors.store.catalogue import Catalogue
+from roost.actors.store.changes import INCOMPATIBLE, Refusal
+from roost.actors.store.database import is_disk_error, read_meta
+from roost.actors.store.drafts import Drafts
+from roost.actors.store.effects import Effects
+from roost.actors.store.inbox import Inboxes
+from roost.actors.store.journal import Journal
+from roost.actors.store.lifecycle import Lifecycle
+from roost.actors.store.messages import Messages
+from roost.actors.store.reads import Reads
+from roost.actors.store.repair import Repairs
+from roost.actors.store.requests import Requests
+from roost.actors.store.turns import Turns
+from roost.schemas import agent, approval, session, turn
+from roost.schemas.base import Done, Message
+from roost.schemas.control import ChildReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roost.config.model import Settings
+
+_log = logging.getLogger(__name__)
+
+
+class Disturbed(Exception):
+    """An item failed after it had written something; its group is done again one by one."""
+
+
+class Item(NamedTuple):
+    """Something to write; `agent_id` says which agent sent it, "" that it is the front's or root's."""
+
+    agent_id: str
+    message: Message
+
+
+class Result(NamedTuple):
+    """What became of a group, and what it causes.
+
+    There is an answer for each item that was carried out (a draft's sequence or refusal); where the disk failed there
+    are fewer answers than items, and the error.
+    """
+
+    answers: list[Message | int | Refusal]
+    effects: Effects
+    error: sqlite3.Error | None = None
+
+
+class Desk:
+    """The store's state and everything that can be asked of it."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        settings: Settings,
+        *,
+        clock: Callable[[], float],
+        check_room: Callable[[], None],
+        is_running: Callable[[str], bool],
+    ) -> None:
+        self.journal = Journal(connection, clock)
+        catalogue = Catalogue(connection)
+        lifecycle = Lifecycle(self.journal, catalogue, Turns(connection))
+        event_bytes = settings.limits.event_bytes
+        self.catalogue = catalogue
+        self.repairs = Repairs(lifecycle)
+        self._drafts = Drafts(lifecycle, event_bytes)
+        self._messages = Messages(
+            lifecycle,
+            check_room,
+            max_queued=settings.limits.queued_messages,
+            max_event_bytes=event_bytes,
+        )
+        self._requests = Requests(lifecycle, self._messages, self.repairs, check_room, is_running)
+        self._inboxes = Inboxes(lifecycle)
+        self._reads = Reads(lifecycle, read_meta(connection, "epoch"))
+
+    def write(self, items: Sequence[Item]) -> Result:
+        """Carry out a group durably, all of it but for what is refused; nothing of it if the disk does not take it."""
+        try:
+            return self._write_group(items)
+        except sqlite3.Error as error:
+            self.journal.rollback()
+            if is_disk_error(error):
+                return Result([], Effects(), error)
+            _log.exception("a group of %d failed", len(items))
+        except Disturbed:
+            self.journal.rollback()
+        except Exception:  # noqa: BLE001 # a bug in one request must not take the others with it
+            self.journal.rollback()
+            _log.exception("a group of %d failed", len(items))
+        return self._write_singly(items)
+
+    def transact(self, action: Callable[[], None]) -> Effects:
+        """Carry out an action of the store's own durably, or (when it raises) not at all."""
+        self.journal.begin()
+        try:
+            action()
+            return self.journal.commit()
+        except BaseException:
+            self.journal.rollback()
+            raise
+
+    def read(self, agent_id: str, message: Message) -> Message:
+        """Answer a call that writes nothing."""
+        try:
+            return self._read(agent_id, message)
+        except DaemonError as error:
+            return error.refused()
+        except Exception:  # noqa: BLE001 # likewise
+            _log.exception("%s failed", type(message).__name__)
+            return Internal().refused()
+
+    def _write_group(self, items: Sequence[Item]) -> Result:
+        self.journal.begin()
+        self._prepare(items)
+        db = self.journal.db
+        answers: list[Message | int | Refusal] = []
+        for agent_id, message in items:
+            if isinstance(message, turn.Draft):
+                answers.append(self._drafts.take(agent_id, message))
+                continue
+            before = db.total_changes, self.journal.waiting
+            try:
+                answers.append(self._request(agent_id, message))
+            except DaemonError as error:
+                if before != (db.total_changes, self.journal.waiting):
+                    raise Disturbed from error
+                answers.append(error.refused())
+        return Result(answers, self.journal.commit())
+
+    def _write_singly(self, items: Sequence[Item]) -> Result:
+        """Do a group again, each item by itself, so that the one at fault fails alone."""
+        answers: list[Message | int | Refusal] = []
+        effects = Effects()
+        for item in items:
+            try:
+                self.journal.begin()
+                self._prepare([item])
+                answer = self._one(item)
+                caused = self.journal.commit()
+            except DaemonError as error:
+                self.journal.rollback()
+                answers.append(error.refused())
+            except sqlite3.Error as error:
+                self.journal.rollback()
+                if is_disk_error(error):
+                    return Result(answers, effects, error)
+                answers.append(_fault(item, error))
+            except Exception as error:  # noqa: BLE001 # likewise
+                self.journal.rollback()
+                answers.append(_fault(item, error))
+            else:
+                answers.append(answer)
+                effects.extend(caused)
+        return Result(answers, effects)
+
+    def _prepare(self, items: Sequence[Item]) -> None:
+        self._drafts.prepare([m for _, m in items if isinstance(m, turn.Draft)])
+
+    def _one(self, item: Item) -> Message | int | Refusal:
+        if isinstance(item.message, turn.Draft):
+            return self._drafts.take(item.agent_id, item.message)
+        return self._request(item.agent_id, item.message)
+
+    def _request(self, agent_id: str, message: Message) -> Message:
+        if agent_id:
+            return self._agent_request(agent_id, message)
+        match message:
+            case turn.AcceptMessage():
+                return self._messages.accept(message)
+            case approval.Settle():
+                return self._messages.settle(message)
+            case turn.CancelTurn():
+                return self._messages.cancel_turn(message)
+            case turn.CancelMessage():
+                return self._messages.cancel_message(message)
+            case agent.CreateAgent():
+                return self._requests.create_agent(message)
+            case session.CreateSession():
+                return self._requests.create_session(message)
+            case session.CloseSession():
+                return self._requests.close_session(message)
+            case agent.EndAgent():
+                return self._requests.end_agent(message)
+            case agent.FinishAgent():
+                return self._requests.finish_agent(message)
+            case session.Delivered(sequences=sequences):
+                self.catalogue.set_delivered(sequences)
+                return Done()
+            case ChildReport(child_id=child_id, event="gave_up", reason=reason):
+                self.repairs.give_up(child_id, reason)
+                return Done()
+            case ChildReport(child_id=child_id):
+                self.repairs.end_of_process(child_id)
+                return Done()
+            case _:
+                raise Internal(f"unexpected {type(message).__name__}")
+
+    def _agent_request(self, agent_id: str, message: Message) -> Message:
+        match message:
+            case agent.Hello():
+                return self._inboxes.hello(agent_id)
+            case agent.Sleep():
+                return self._inboxes.sleep(agent_id)
+            case turn.OpenSession():
+                return self._inboxes.open_session(agent_id, message)
+            case _:
+                raise Internal(f"unexpected {type(message).__name__}")
+
+    def _read(self, agent_id: str, message: Message) -> Message:
+        match message:
+            case session.ReadPage():
+                return self._reads.page(message, agent_id)
+            case turn.PullInbox(session_id=session_id):
+                return self._inboxes.read(agent_id, session_id)
+            case agent.GetAgent():
+                return self._reads.agent(message.agent_id)
+            case agent.ListAgents():
+                return self._reads.agents(message)
+            case session.GetSession(session_id=session_id):
+                return self._reads.session(session_id)
+            case session.ListSessions():
+                return self._reads.sessions(message)
+            case session.Watch(session_id=session_id):
+                return self._reads.watched(session_id)
+            case session.Count():
+                return self._reads.counts()
+            case approval.ListPermissions():
+                return self._reads.permissions(message)
+            case _:
+                raise Internal(f"unexpected {type(message).__name__}")
+
+
+def _fault(item: Item, error: Exception) -> Message | Refusal:
+    _log.error("%s failed", type(item.message).__name__, exc_info=error)
+    if isinstance(item.message, turn.Draft):
+        return Refusal(INCOMPATIBLE, "internal error")
+    return Internal().refused()

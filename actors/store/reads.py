@@ -1,0 +1,153 @@
+"""What is answered without writing: records, pages, figures, and the start of a watch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from roost.actors.errors import DaemonError, NotFound
+from roost.actors.store.journal import Damaged
+from roost.schemas.agent import Agents
+from roost.schemas.approval import Permission, Permissions
+from roost.schemas.session import Page, Sessions, Watched
+
+if TYPE_CHECKING:
+    from roost.actors.store.journal import Session
+    from roost.actors.store.lifecycle import Lifecycle
+    from roost.schemas.agent import AgentRow, AgentSpec, ListAgents
+    from roost.schemas.approval import ListPermissions
+    from roost.schemas.session import Counts, ListSessions, ReadPage, SessionRow
+
+MAX_ROWS: Final = 1_000
+MAX_PAGE: Final = 1_024
+MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
+NO_BOUND: Final = 2**62
+
+
+class Reads:
+    """Reads of committed state; call them between transactions."""
+
+    def __init__(self, lifecycle: Lifecycle, epoch: str) -> None:
+        self._lifecycle = lifecycle
+        self._journal = lifecycle.journal
+        self._turns = lifecycle.turns
+        self._catalogue = lifecycle.catalogue
+        self._epoch = epoch
+
+    def agent(self, agent_id: str) -> AgentRow:
+        """Return an agent's record."""
+        return self._lifecycle.need_agent(agent_id)
+
+    def agents(self, request: ListAgents) -> Agents:
+        """Return a page of agents."""
+        limit = min(max(request.limit, 0), MAX_ROWS)
+        rows = self._catalogue.agents(request.after, limit + 1, request.ended)
+        return Agents(agents=tuple(rows[:limit]), more=len(rows) > limit)
+
+    def session(self, session_id: str) -> SessionRow:
+        """Return a session's record."""
+        row = self._catalogue.session(session_id)
+        if row is None:
+            raise _unknown(session_id)
+        return row
+
+    def sessions(self, request: ListSessions) -> Sessions:
+        """Return a page of sessions."""
+        limit = min(max(request.limit, 0), MAX_ROWS)
+        rows = self._catalogue.sessions(request.agent_id, request.after, limit + 1)
+        return Sessions(sessions=tuple(rows[:limit]), more=len(rows) > limit)
+
+    def watched(self, session_id: str) -> Watched:
+        """Return the state of a session as of the last commit."""
+        session = self._need(session_id)
+        agent = self._catalogue.agent(session.agent_id)
+        turns = self._turns.refs(session.key, [session.turn_id] if session.turn_id else [])
+        return Watched(
+            row=self.session(session_id),
+            agent_status=agent.status if agent is not None else "stopped",
+            epoch=self._epoch,
+            turn=turns[0] if turns else None,
+            pending=tuple(self._turns.open_pending(session.key)),
+        )
+
+    def page(self, request: ReadPage, agent_id: str = "") -> Page:
+        """Return a page of events; an agent reads its own sessions only."""
+        session = self._need(request.session_id)
+        if agent_id and session.agent_id != agent_id:
+            raise _unknown(request.session_id)
+        limit = min(max(request.max_events, 0), MAX_PAGE)
+        upto = request.upto or NO_BOUND
+        size = min(request.max_bytes, MAX_PAGE_BYTES)
+        try:
+            rows = self._journal.read(session, request.after, upto, limit, size)
+        except Damaged as error:
+            raise DaemonError("EVENT_SCHEMA_INCOMPATIBLE", str(error)) from error
+        turn_ids = dict.fromkeys(row.turn_id for row in rows if row.turn_id)
+        lost = self.session(request.session_id).first_sequence - 1
+        return Page(
+            session_id=session.session_id,
+            first=rows[0].sequence if rows else max(request.after, lost) + 1,
+            bodies=tuple(row.body for row in rows),
+            last_sequence=session.last_sequence,
+            turns=self._turns.refs(session.key, turn_ids),
+            lost_upto=min(lost, upto) if request.after < lost else 0,
+        )
+
+    def counts(self) -> Counts:
+        """Return the figures for `health.stats`."""
+        counts = self._catalogue.counts()
+        calls = 0
+        sql = "select s.session_id from turns t join sessions s on s.key = t.session where t.state = 'open'"
+        for (session_id,) in self._journal.db.execute(sql).fetchall():
+            session = self._journal.session(session_id)
+            calls += len(session.calls) if session is not None else 0
+        return msgspec.structs.replace(counts, calls_open=calls)
+
+    def permissions(self, request: ListPermissions) -> Permissions:
+        """Return the rules in force for an agent without a process, or for one session of it."""
+        session_key: int | None = None
+        agent_id = request.agent_id
+        if request.session_id:
+            session = self._journal.session(request.session_id)
+            if session is None or session.state == "closed":
+                text = f"AgenC daemon session not found or closed: {request.session_id}"
+                raise NotFound("AGENT_NOT_FOUND", text)
+            session_key = session.key
+            agent_id = session.agent_id
+        spec = self._lifecycle.need_agent(agent_id).spec
+        granted = self._catalogue.granted(agent_id, session_key)
+        return Permissions(permissions=(*_rules(spec), *granted))
+
+    def _need(self, session_id: str) -> Session:
+        session = self._journal.session(session_id)
+        if session is None:
+            raise _unknown(session_id)
+        return session
+
+
+def _unknown(session_id: str) -> NotFound:
+    return NotFound("SESSION_NOT_FOUND", f"AgenC daemon session not found: {session_id}")
+
+
+def _rules(spec: AgentSpec) -> list[Permission]:
+    """Return the mode, then the unattended lists (P 6.30)."""
+    mode = "unattended" if spec.unattended else "default"
+    rules = [
+        Permission(
+            permission_id=f"mode:{mode}", subject="permission-mode", action=mode, scope="session"
+        )
+    ]
+    if spec.unattended:
+        lists = (("allow", spec.unattended_allow), ("deny", spec.unattended_deny))
+        rules += [
+            Permission(
+                permission_id=f"unattended:{verdict}:{tool}",
+                subject=tool,
+                action=f"unattended-{verdict}",
+                scope="session",
+            )
+            for verdict, tools in lists
+            for tool in tools
+        ]
+    return rules

@@ -1,0 +1,168 @@
+"""Carries out what a crash, the end of an agent or a cold start leaves to the store."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.actors.store.journal import Damaged
+from roost.actors.store.recovery import REJECTED_TEXT, plan_recovery
+from roost.schemas.base import AgentId, TurnId
+from roost.schemas.unions import event_decoder
+
+if TYPE_CHECKING:
+    from roost.actors.store.journal import Session
+    from roost.actors.store.lifecycle import Lifecycle
+    from roost.actors.store.recovery import Step
+    from roost.actors.store.turns import TurnRow
+    from roost.schemas.event import AnyEvent
+
+_log = logging.getLogger(__name__)
+
+_OPEN = (
+    "select s.session_id from turns t join sessions s on s.key = t.session where t.state = 'open'"
+)
+_CLOSING = """select s.session_id from sessions s join agents a on a.agent_id = s.agent_id
+    where s.state = 'closing' and a.state = 'live'
+    and not exists(select 1 from turns t where t.session = s.key and t.state = 'open')"""
+# Who has something to do without being asked again: a message, or a parked turn that has got its decision.
+_WAITING = """select distinct a.agent_id from agents a join sessions s on s.agent_id = a.agent_id
+    where a.state = 'live' and s.state <> 'closed' and (
+    exists(select 1 from messages m where m.session = s.key and m.state = 'queued')
+    or exists(select 1 from turns t where t.session = s.key and t.state = 'open')
+        and not exists(select 1 from pending p where p.session = s.key and p.state = 'open'))
+    order by a.created_at, a.agent_id"""
+
+
+class Repairs:
+    """Repairs in the transaction that is open."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._journal = lifecycle.journal
+        self._turns = lifecycle.turns
+        self._catalogue = lifecycle.catalogue
+
+    def repair(self, session: Session, *, may_park: bool) -> bool:
+        """Close the open turn of a session, or leave it parked; return whether none is open now."""
+        turn = self._turns.open_turn(session.key)
+        if turn is None:
+            return True
+        plan = plan_recovery(
+            session.session_id,
+            TurnId(turn.turn_id),
+            self._events(session, turn),
+            self._turns.pending_of_turn(session.key, turn.turn_id),
+            cancelled=turn.cancel_reason is not None,
+            timestamp=self._journal.clock(),
+            may_park=may_park,
+        )
+        if plan.parked:
+            return False
+        # What is left of the old process in its socket is refused from here on.
+        session.generation += 1
+        self._catalogue.set_session(session.session_id, generation=session.generation)
+        for step in plan.steps[:-1]:
+            self._write(session, step)
+        self._lifecycle.settle_rest(session, turn.turn_id, REJECTED_TEXT)
+        for step in plan.steps[-1:]:
+            self._write(session, step)
+        crashed = plan.outcome == "failed"
+        self._lifecycle.end_turn(session, turn.turn_id, plan.outcome, plan.error, crashed=crashed)
+        return True
+
+    def give_up(self, agent_id: str, reason: str) -> None:
+        """Note that root does not start the agent any more: close its turns, end its waiting messages."""
+        if self._catalogue.agent_state(agent_id) != "live" or self._catalogue.is_down(agent_id):
+            return
+        for session in self._sessions(agent_id):
+            self.repair(session, may_park=True)
+            self._lifecycle.end_queue(session, "failed", reason)
+        self._catalogue.set_agent(agent_id, down=1, failed=1, error=reason)
+        self._lifecycle.announce_agent(agent_id, "error", reason)
+
+    def end_of_process(self, agent_id: str) -> None:
+        """See to an agent whose process has ended for good: finished if it was to stop, woken if it overslept."""
+        row = self._catalogue.agent(agent_id)
+        if row is None:
+            return
+        if row.status == "stopping":
+            self.finish(agent_id)
+        elif row.asleep and self._catalogue.sessions_with_work(agent_id):
+            self._journal.effects.start(AgentId(agent_id), fresh=False)
+
+    def finish(self, agent_id: str) -> None:
+        """End an agent of which no process runs; nothing of it stays open. Once it has ended nothing happens."""
+        if self._catalogue.agent_state(agent_id) in {"", "stopped"}:
+            return
+        sessions = self._sessions(agent_id)
+        reason = "agent.stop"
+        self._catalogue.set_agent(agent_id, state="stopping")
+        for session in sessions:
+            if session.state == "open":
+                self._lifecycle.start_closing(session, reason)
+            self.repair(session, may_park=False)
+            self._lifecycle.end_queue(session, "interrupted", reason)
+        self._catalogue.set_agent(
+            agent_id, state="stopped", asleep=0, down=0, ended_at=self._journal.now()
+        )
+        self._lifecycle.announce_agent(agent_id, "stopped", "shutdown")
+        for session in sessions:
+            self._lifecycle.close_now(session)
+
+    def mark_recovered(self) -> None:
+        """Note on what is still alive that the daemon was started anew."""
+        db = self._journal.db
+        db.execute(
+            "update agents set recovered = 1, asleep = 0, down = 0, env_lost = has_env"
+            " where state = 'live'"
+        )
+        db.execute("update sessions set recovered = 1 where state <> 'closed'")
+
+    def sessions_to_repair(self) -> list[str]:
+        """Return the sessions with an open turn."""
+        return [row[0] for row in self._journal.db.execute(_OPEN)]
+
+    def repair_cold(self, session_id: str) -> None:
+        """Repair a session of which no actor can be alive."""
+        session = self._journal.session(session_id)
+        if session is not None:
+            self.repair(session, may_park=session.state == "open")
+
+    def finish_rest(self) -> None:
+        """Finish the agents and close the sessions whose end was under way."""
+        sql = "select agent_id from agents where state = 'stopping'"
+        for (agent_id,) in self._journal.db.execute(sql).fetchall():
+            self.finish(agent_id)
+        for (session_id,) in self._journal.db.execute(_CLOSING).fetchall():
+            session = self._journal.session(session_id)
+            if session is not None:
+                self._lifecycle.close_now(session)
+
+    def agents_to_start(self) -> list[AgentId]:
+        """Return the agents that have something to do, oldest first."""
+        return [AgentId(row[0]) for row in self._journal.db.execute(_WAITING)]
+
+    def _sessions(self, agent_id: str) -> list[Session]:
+        found = map(self._journal.session, self._catalogue.live_sessions(agent_id))
+        return [session for session in found if session is not None]
+
+    def _write(self, session: Session, step: Step) -> None:
+        row = self._turns.pending(session.key, step.settles) if step.settles else None
+        if row is not None and row.state == "open":
+            settled = msgspec.structs.replace(
+                row, state="cancelled", reason=REJECTED_TEXT, settled_at=self._journal.now()
+            )
+            self._lifecycle.settle(session, settled)
+        self._journal.record(session, step.event)
+
+    def _events(self, session: Session, turn: TurnRow) -> list[AnyEvent]:
+        """One turn that cannot be read must not keep the others from being repaired."""
+        try:
+            bodies = self._journal.turn_events(session, turn.first_sequence)
+            return [event_decoder.decode(body) for body in bodies]
+        except (Damaged, msgspec.DecodeError) as error:
+            _log.error("turn %s cannot be read: %s", turn.turn_id, error)
+            return []
