@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from roost.schemas import control
-from roost.supervisor.childlog import open_log
+from roost.supervisor import childlog
 from roost.supervisor.errors import ForkLost, StartError
 from roost.supervisor.poller import Poller
 from roost.supervisor.reaper import ExitStatus, Reaper
@@ -100,6 +100,7 @@ class ZygoteStarter:
             StartError: it ended.
         """
         zygote = _Zygote(self._poller)
+        since = childlog.log_size(self._starting.log)
         try:
             self._launch(zygote)
             run.set_pid(zygote.pid)
@@ -109,7 +110,9 @@ class ZygoteStarter:
                 self._up.set()
                 run.started()
             await zygote.exited.wait()
-            raise StartError(f"the zygote ended: {zygote.status}")
+            words = childlog.last_words(self._starting.log, since)
+            line = words.rpartition("\n")[2]
+            raise StartError(f"the zygote ended: {zygote.status}: {line}".rstrip(": "), words)
         finally:
             self._zygote = None
             self._up = trio.Event()
@@ -134,7 +137,7 @@ class ZygoteStarter:
 
     def _launch(self, zygote: _Zygote) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = open_log(self._starting.log)
+        log = childlog.open_log(self._starting.log)
         try:
             zygote.pid = spawn_python(ZYGOTE_MODULE, theirs, log)
         except OSError as error:

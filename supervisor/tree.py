@@ -171,22 +171,10 @@ class ProcessTree:
         """
         kernel.become_subreaper()
         self._began = trio.current_time()
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            # What the stops need must live longer than a cancellation from outside.
-            shield = [trio.CancelScope(shield=True) for _ in range(3)]
-            nursery.start_soon(self._run_shielded, shield[0], self.poller.run)
-            nursery.start_soon(self._run_shielded, shield[1], self.watch.run)
-            await nursery.start(self._run_reaper, shield[2])
-            failure: SupervisorError | None = None
-            try:
-                await self._top.run(task_status=task_status)
-            except SupervisorError as error:
-                failure = error
-            finally:
-                for scope in shield:
-                    scope.cancel()
-                nursery.cancel_scope.cancel()
+        try:
+            failure = await self._run(task_status)
+        finally:
+            self.poller.close()
         if failure is not None:
             raise failure
 
@@ -199,6 +187,11 @@ class ProcessTree:
             supervisor.grace = grace
         self._top.stop(reason)
         await self._top.over.wait()
+
+    @property
+    def over(self) -> trio.Event:
+        """Return the event of the end: everything has been stopped, for whatever reason."""
+        return self._top.over
 
     def hurry(self) -> None:
         """Stop everything by force, or go on so with a stop that is under way."""
@@ -286,6 +279,25 @@ class ProcessTree:
                 text = f"unexpected {type(message).__name__}"
                 _log.error("%s from %s", text, process.name)
                 process.reply(ref, Refused(code="INVALID_ARGUMENT", message=text))
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> SupervisorError | None:
+        failure: SupervisorError | None = None
+        # What the stops need must live longer than a cancellation from outside.
+        shields = [trio.CancelScope(shield=True) for _ in range(3)]
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                nursery.start_soon(self._run_shielded, shields[0], self.poller.run)
+                nursery.start_soon(self._run_shielded, shields[1], self.watch.run)
+                await nursery.start(self._run_reaper, shields[2])
+                await self._top.run(task_status=task_status)
+            except SupervisorError as error:
+                failure = error
+            finally:
+                for scope in shields:
+                    scope.cancel()
+                nursery.cancel_scope.cancel()
+        return failure
 
     async def _stop_and_answer(
         self, process: RunningProcess, ref: int, message: control.StopChild

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.support.micro_model import model_server
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["model_server"]
 
 PR_SET_CHILD_SUBREAPER = 36
 

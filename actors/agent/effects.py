@@ -10,7 +10,7 @@ from roost.actors.agent.calls import Failed
 from roost.actors.agent.runner import CallRequest, CallResult
 from roost.schemas.base import CallId
 from roost.schemas.event import AnyEvent, JsonObject, Risk
-from roost.schemas.turn import Change, TurnOutcome
+from roost.schemas.turn import Change
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class Stamps(Protocol):
         ...
 
 
-Mark = Literal["", "started", "settled"]
-"""What the machine is told when a draft is on disk, with the call's id."""
+Mark = Literal["", "begun", "started", "settled", "ended"]
+"""Which draft it is, for when it is answered: the first, the last, a call's start, the end of a wait."""
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -119,10 +119,4 @@ class LimitWait(msgspec.Struct, frozen=True):
     call_id: CallId
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The terminal event has been written."""
-
-    outcome: TurnOutcome
-
-
-Effect = Emit | Think | StopThinking | RunTool | StopTool | LimitWait | Ended
+Effect = Emit | Think | StopThinking | RunTool | StopTool | LimitWait

@@ -33,7 +33,6 @@ from roost.actors.agent.effects import (
     AskQuestion,
     Effect,
     Emit,
-    Ended,
     LimitWait,
     Mark,
     Policy,
@@ -126,7 +125,7 @@ class TurnMachine:
     def begin(self, message: QueuedMessage, metadata: JsonObject) -> list[Effect]:
         """Open the turn with the user's message."""
         begin = BeginTurn(turn_id=self._events.turn_id, message_id=message.message_id)
-        self._emit(self._events.user_message(message.text, metadata), begin)
+        self._emit(self._events.user_message(message.text, metadata), begin, mark="begun")
         self._think(())
         return self._done()
 
@@ -447,9 +446,8 @@ class TurnMachine:
 
     def _end(self, event: AnyEvent, outcome: TurnOutcome, error: str, *changes: Change) -> None:
         end = EndTurn(turn_id=self._events.turn_id, outcome=outcome, error=error)
-        self._emit(event, *changes, end)
+        self._emit(event, *changes, end, mark="ended")
         self.state = State.ENDED
-        self._effects.append(Ended(outcome))
 
     def _emit(
         self, event: AnyEvent, *changes: Change, mark: Mark = "", call: Call | None = None

@@ -37,6 +37,9 @@ READ_SIZE = 256 * 1024
 ANSWER_TIMEOUT = 30.0
 PEER_CREDENTIALS = struct.Struct("3i")
 
+# The decoder keeps what stands there as it is, `null` included; nothing stands for "absent".
+NOTHING = msgspec.Raw()
+
 ReplyType = TypeVar("ReplyType", bound=Reply)
 
 
@@ -54,14 +57,14 @@ class _ErrorData(msgspec.Struct, frozen=True):
 class _Error(msgspec.Struct, frozen=True):
     code: int
     message: str
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = NOTHING
 
 
 class _Incoming(msgspec.Struct, frozen=True):
     id: int | str | None = None
     method: str = ""
-    params: msgspec.Raw = msgspec.Raw(b"{}")
-    result: msgspec.Raw | None = None
+    params: msgspec.Raw = NOTHING
+    result: msgspec.Raw = NOTHING
     error: _Error | None = None
 
 
@@ -170,8 +173,8 @@ class Connection:
     async def _take(self, line: bytes) -> None:
         try:
             message = _incoming.decode(line)
-        except msgspec.MsgspecError:
-            return
+        except msgspec.MsgspecError as error:
+            raise ClientError(f"the daemon said something that is no JSON-RPC: {error}") from None
         if message.method:
             if self._wants:
                 with contextlib.suppress(trio.BrokenResourceError):
@@ -190,12 +193,12 @@ class Connection:
 def _unwrap(message: _Incoming) -> bytes:
     if message.error is not None:
         raise _error(message.error)
-    return bytes(message.result) if message.result is not None else b"{}"
+    return bytes(message.result) or b"{}"
 
 
 def _error(error: _Error) -> RpcError:
     code = ""
-    if error.data is not None:
+    if bytes(error.data):
         with contextlib.suppress(msgspec.MsgspecError):
             code = msgspec.json.decode(error.data, type=_ErrorData).code
     return RpcError(error.code, error.message, code)
@@ -252,13 +255,18 @@ def peer_of_socket(home: Home) -> int:
 
 
 def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the one exception in a group, or the group if there are several."""
-    inside = group.exceptions
-    if len(inside) != 1:
-        return group
-    if isinstance(inside[0], BaseExceptionGroup):
-        return only_error(cast("BaseExceptionGroup[BaseException]", inside[0]))
-    return inside[0]
+    """Return the one exception in a group, the first if all are of the command line's own, else the group."""
+    leaves: list[BaseException] = []
+    waiting: list[BaseException] = [group]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting += reversed(cast("BaseExceptionGroup[BaseException]", error).exceptions)
+        else:
+            leaves.append(error)
+    if len(leaves) == 1 or all(isinstance(error, ClientError) for error in leaves):
+        return leaves[0]
+    return group
 
 
 @contextlib.asynccontextmanager

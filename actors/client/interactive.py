@@ -65,7 +65,6 @@ class Conversation:
         self._only_from = only_from
         self._stay = stay
         self._interrupted = False
-        self._attached = False
         self._keyboard = trio.Lock()
         self._chat_scope = trio.CancelScope()
         self._asked: set[str] = set()
@@ -78,9 +77,7 @@ class Conversation:
         """Attach to the session; its events come from now on."""
         self.session_id = session_id
         params = {"sessionId": session_id, "clientId": client_id}
-        attached = await self._connection.call("session.attach", params, Attached)
-        self._attached = True
-        return attached
+        return await self._connection.call("session.attach", params, Attached)
 
     async def follow(self) -> None:
         """Show events until the connection ends.
@@ -227,7 +224,7 @@ class Conversation:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for number in signals:
-                again = self._interrupted or number == signal.SIGTERM or not self._attached
+                again = self._interrupted or number == signal.SIGTERM or not self.session_id
                 if again or not await self._interrupt():
                     self._terminal.note("detached; the agent goes on", dim=True)
                     self.exit_status = INTERRUPTED

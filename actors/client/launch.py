@@ -19,12 +19,12 @@ from roost.config.files import lock_is_held, read_daemon_file
 from roost.config.load import load_settings
 from roost.config.paths import FILE_MODE, Home, prepare_home
 from roost.supervisor import identity
+from roost.supervisor.identity import ProcessId
 from roost.supervisor.spawn import child_argv, child_env
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roost.supervisor.identity import ProcessId
 
 GUARD = "roost.supervisor.guard"
 POLL = 0.025

@@ -28,8 +28,9 @@ class LineInput:
         self._fd = fd
         self._buffer = b""
         self._ended = False
-        # A regular file is always readable, and epoll refuses it.
-        self._waits = not stat.S_ISREG(os.fstat(fd).st_mode)
+        mode = os.fstat(fd).st_mode
+        # Files and /dev/null are always readable, and epoll refuses them.
+        self._waits = os.isatty(fd) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
     async def read_line(self) -> str | None:
         """Return the next line without its end, or None when there are no more."""

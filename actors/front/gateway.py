@@ -113,7 +113,7 @@ class Gateway:
         if not self._armed:
             self._arm()
         if self.link is None:
-            self.lost(call, sent=False)  # type: ignore[arg-type]
+            self.lost(call, sent=False)
         else:
             self._send(call)  # type: ignore[arg-type]
         return call.promise

@@ -74,6 +74,11 @@ _approval_body = msgspec.json.Decoder(ApprovalBody)
 _question_body = msgspec.json.Decoder(QuestionBody)
 
 
+def known_status(status: str) -> AgentStatus:
+    """Return the status, or `idle` for a word that is none."""
+    return next((known for known in RUN_STATUS if known == status), "idle")
+
+
 def new_event_id() -> str:
     """Return an id for a notification without a stored event."""
     return f"evt_{uuid_utils.uuid7()}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roost.schemas.agent import AgentChanged, AgentStatus
     from roost.schemas.approval import PendingRow
     from roost.schemas.daemon import RunStatus
-    from roost.schemas.session import EventBatch, SessionRow, TurnRef, Watched
+    from roost.schemas.session import EventBatch, MessageChanged, SessionRow, TurnRef, Watched
     from roost.schemas.turn import AcceptMessage
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Stream:
         self.epoch = watched.epoch
         self.delivered = row.delivered if lost else max(self.delivered, row.delivered)
         self.reported = self.delivered
-        self.agent_status = watched.agent_status
+        self.agent_status = notices.known_status(watched.agent_status)
         self.queued = row.queued
         self.turn = watched.turn
         self.pending = {pending.request_id: pending for pending in watched.pending}

@@ -44,11 +44,12 @@ class EventTooLarge(Exception):
 
 
 class _Entry:
-    __slots__ = ("draft", "on_answer", "sent", "size")
+    __slots__ = ("code", "draft", "on_answer", "sent", "size")
 
     def __init__(self, draft: Draft, on_answer: OnAnswer | None) -> None:
         self.draft = draft
         self.on_answer = on_answer
+        self.code = ""
         self.size = len(draft.body)
         self.sent = False
 
@@ -123,37 +124,41 @@ class Outbox:
         if opens:
             self._tie = event.id
 
+    def push_draft(self, draft: Draft) -> None:
+        """Write a draft that was made elsewhere."""
+        self._add(_Entry(draft, None))
+
     def acked(self, event_id: str) -> None:
-        """The store has settled this draft and all before it."""
+        """The store has settled this draft and all before it: written, or refused as said before."""
         if not any(entry.draft.event_id == event_id for entry in self._entries):
             return
+        kept: list[_Entry] = []
         while self._entries:
             entry = self._pop_first()
-            self._answer(entry, "")
+            if entry.code == APPEND_FAILED:
+                kept.append(entry)
+            else:
+                self._answer(entry)
             if entry.draft.event_id == event_id:
                 break
+        for entry in reversed(kept):
+            self._push_first(entry)
         self._continue()
 
     def refused(self, event_id: str, code: str) -> None:
-        """The store has written nothing for this draft; if its disk failed, it is sent again later."""
-        for at, entry in enumerate(self._entries):
-            if entry.draft.event_id != event_id:
-                continue
-            if code == APPEND_FAILED:
-                self._hold()
-                return
-            del self._entries[at]
-            self._bytes -= entry.size
-            self._unsent -= not entry.sent
-            self._answer(entry, code)
-            self._continue()
-            return
+        """The store has written nothing for this draft; its answer comes with the `acked` that covers it."""
+        for entry in self._entries:
+            if entry.draft.event_id == event_id:
+                entry.code = code
+        if code == APPEND_FAILED:
+            self._hold()
 
     def resend(self) -> None:
         """Send everything unanswered again, in order: there is a new link, or the store's disk may be well again."""
         self._holding = False
         for entry in self._entries:
             entry.sent = False
+            entry.code = ""
         self._unsent = len(self._entries)
         self.resume()
 
@@ -203,7 +208,9 @@ class Outbox:
             changes=changes,
             tied_to=self._tie,
         )
-        entry = _Entry(draft, on_answer)
+        self._add(_Entry(draft, on_answer))
+
+    def _add(self, entry: _Entry) -> None:
         earlier_unsent = self._unsent > 0
         self._entries.append(entry)
         self._bytes += entry.size
@@ -242,11 +249,16 @@ class Outbox:
         self._unsent -= not entry.sent
         return entry
 
-    def _answer(self, entry: _Entry, code: str) -> None:
+    def _push_first(self, entry: _Entry) -> None:
+        self._entries.appendleft(entry)
+        self._bytes += entry.size
+        self._unsent += not entry.sent
+
+    def _answer(self, entry: _Entry) -> None:
         if self._tie == entry.draft.event_id:
             self._tie = ""
         if entry.on_answer is not None:
-            entry.on_answer(code)
+            entry.on_answer(entry.code)
 
     def _continue(self) -> None:
         if not self._entries:

@@ -44,13 +44,13 @@ class FakeClient:
     """One connection, as the fake daemon sees it."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
+        self.stream = stream
         self._lock = trio.Lock()
         self.capabilities: Params = {}
 
     async def send(self, message: object) -> None:
         async with self._lock:
-            await self._stream.send_all(json.dumps(message).encode() + b"\n")
+            await self.stream.send_all(json.dumps(message).encode() + b"\n")
 
     async def tell(self, method: str, **params: object) -> None:
         """Send one `event.*` notification of the session."""

@@ -1,7 +1,8 @@
 """A random model of 0.2 MB and a real llama.cpp server that runs it: the fixture `model_server`.
 
-The model has two layers and a byte-level vocabulary of its own. It says noise, thousands of tokens a second; held to a
-JSON schema, its noise is valid.
+The model has two layers and a byte-level vocabulary of its own. It says printable noise, thousands of tokens a second,
+and never ends by itself: a request needs `max_tokens`, or runs until the context is full. Held to a JSON schema, its
+noise is valid and ends with the object.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gguf
-import numpy
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+    import gguf
 
 EMBEDDING = 64
 HEADS = 2
@@ -29,7 +30,7 @@ FEED_FORWARD = 128
 CONTEXT = 65_536
 PARALLEL = 8
 READY_SECONDS = 10.0
-VERSION = 1
+VERSION = 2
 SERVE = Path(__file__).resolve().parents[2] / "bench" / "serve_model.py"
 
 TEMPLATE = (
@@ -53,7 +54,12 @@ def micro_gguf() -> Path:
 
 def write_micro(path: Path) -> None:
     """Write the model."""
-    tokens, kinds = _vocabulary()
+    # Imported here: most runs of the tests find the model made.
+    import gguf
+
+    tokens, normal = _vocabulary()
+    types = [gguf.TokenType.NORMAL] * normal
+    types += [gguf.TokenType.CONTROL] * (len(tokens) - normal)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("micro-random")
     writer.add_context_length(CONTEXT)
@@ -69,7 +75,7 @@ def write_micro(path: Path) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types(kinds)
+    writer.add_token_types([int(kind) for kind in types])
     writer.add_token_merges(["t h", "i n"])
     writer.add_bos_token_id(len(tokens) - 2)
     writer.add_eos_token_id(len(tokens) - 1)
@@ -82,39 +88,54 @@ def write_micro(path: Path) -> None:
     writer.close()
 
 
-def _vocabulary() -> tuple[list[str], list[int]]:
-    """Return one token a byte, in GPT-2's spelling of bytes, two merged ones and two marks."""
+def _vocabulary() -> tuple[list[str], int]:
+    """Return one token a byte, in GPT-2's spelling of bytes, two merged ones and two marks; and how many are no marks."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spelling = {byte: chr(byte) for byte in shown}
     hidden = [byte for byte in range(256) if byte not in spelling]
     spelling.update({byte: chr(256 + number) for number, byte in enumerate(hidden)})
     normal = [*(spelling[byte] for byte in range(256)), "th", "in"]
-    marks = ["<|im_start|>", "<|im_end|>"]
-    kinds = [gguf.TokenType.NORMAL] * len(normal) + [gguf.TokenType.CONTROL] * len(marks)
-    return normal + marks, [int(kind) for kind in kinds]
+    return [*normal, "<|im_start|>", "<|im_end|>"], len(normal)
 
 
 def _add_tensors(writer: gguf.GGUFWriter, vocabulary: int) -> None:
+    import numpy
+
     random = numpy.random.default_rng(0)
 
-    def matrix(name: str, rows: int, columns: int) -> None:
-        values = random.standard_normal((rows, columns)) * 0.08
-        writer.add_tensor(name, values.astype(numpy.float16))
+    def matrix(
+        rows: int, columns: int
+    ) -> numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float16]]:
+        return (random.standard_normal((rows, columns)) * 0.08).astype(numpy.float16)
 
     def norm(name: str) -> None:
         writer.add_tensor(name, numpy.ones(EMBEDDING, numpy.float32))
 
-    matrix("token_embd.weight", vocabulary, EMBEDDING)
+    # No layer writes to dimension 0, so it holds the same value all along and serves as the bias of each token.
+    embedding = matrix(vocabulary, EMBEDDING)
+    embedding[:, 0] = 0.3
+    writer.add_tensor("token_embd.weight", embedding)
+    output = matrix(vocabulary, EMBEDDING)
+    output[:, 0] = [0.0 if _is_said(token) else -10.0 for token in range(vocabulary)]
     norm("output_norm.weight")
+    writer.add_tensor("output.weight", output)
     for layer in range(LAYERS):
         block = f"blk.{layer}."
         norm(block + "attn_norm.weight")
         norm(block + "ffn_norm.weight")
-        matrix(block + "ffn_gate.weight", FEED_FORWARD, EMBEDDING)
-        matrix(block + "ffn_up.weight", FEED_FORWARD, EMBEDDING)
-        matrix(block + "ffn_down.weight", EMBEDDING, FEED_FORWARD)
-        for part in ("q", "k", "v", "output"):
-            matrix(f"{block}attn_{part}.weight", EMBEDDING, EMBEDDING)
+        writer.add_tensor(block + "ffn_gate.weight", matrix(FEED_FORWARD, EMBEDDING))
+        writer.add_tensor(block + "ffn_up.weight", matrix(FEED_FORWARD, EMBEDDING))
+        for part in ("q", "k", "v"):
+            writer.add_tensor(f"{block}attn_{part}.weight", matrix(EMBEDDING, EMBEDDING))
+        for name, columns in (("attn_output", EMBEDDING), ("ffn_down", FEED_FORWARD)):
+            values = matrix(EMBEDDING, columns)
+            values[0, :] = 0.0
+            writer.add_tensor(f"{block}{name}.weight", values)
+
+
+def _is_said(token: int) -> bool:
+    """Bytes that make no text by themselves, and the marks, are understood and never said."""
+    return token == ord("\n") or ord(" ") <= token <= ord("~") or token in (256, 257)
 
 
 @contextmanager
@@ -131,6 +152,8 @@ def running_model_server(model: Path) -> Generator[str]:
         str(CONTEXT),
         "--parallel",
         str(PARALLEL),
+        "--name",
+        "micro",
         "--die-with-parent",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

@@ -145,9 +145,8 @@ def _read_step(number: int, raw: msgspec.Raw) -> Step:
     except msgspec.DecodeError as error:
         raise _invalid(f"metadata.script[{number}]: {error}") from error
     found: list[Step] = []
-    for text in (step.say, step.stream):
-        if text is not UNSET:
-            found.append(Say(text, step.chunks, step.interval_ms / 1000))
+    texts = (text for text in (step.say, step.stream) if text is not UNSET)
+    found += [Say(text, step.chunks, step.interval_ms / 1000) for text in texts]
     if step.tool is not UNSET:
         found.append(UseTool(step.tool, step.args))
     if step.ask is not UNSET:

@@ -61,10 +61,8 @@ def _list(
     if len(pattern) == 1:
         pattern = ["**", *pattern]
     found: list[str] = []
-    seen = 0
     size = 0
-    for path in _walk(root, stop):
-        seen += 1
+    for seen, path in enumerate(_walk(root, stop), 1):
         if _matches(path.split("/"), pattern):
             if len(found) >= arguments.limit or size > around.limits.result_bytes:
                 return {"files": found, "truncated": True}

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.fake_daemon import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,27 @@ def on_attach(
         return {"sessionId": SESSION, "attachmentId": "attachment_1"}
 
     daemon.handlers["session.attach"] = attach
+
+
+@asynccontextmanager
+async def hanging(daemon: FakeDaemon, *arguments: str) -> AsyncGenerator[trio.Process]:
+    """Start a command with an open standard input; it is killed if it does not end by itself."""
+    with trio.fail_after(LIMIT):
+        process = await trio.lowlevel.open_process(
+            command(daemon.home.path, *arguments),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environ(),
+        )
+        assert process.stdin is not None
+        try:
+            yield process
+        finally:
+            with trio.CancelScope(shield=True):
+                await process.stdin.aclose()
+                if process.poll() is None:
+                    process.kill()
+                await process.wait()
 
 
 def decided(daemon: FakeDaemon, method: str) -> trio.Event:
@@ -201,29 +223,6 @@ async def test_the_exit_status_is_that_of_the_turn(
     assert (await roost(daemon.home.path, "run", "x")).returncode == code
 
 
-class hanging:
-    """A command that runs, with an open standard input."""
-
-    def __init__(self, daemon: FakeDaemon, *arguments: str) -> None:
-        self._command = command(daemon.home.path, *arguments)
-
-    async def __aenter__(self) -> trio.Process:
-        self._scope = trio.fail_after(LIMIT)
-        self._scope.__enter__()
-        self._process = await trio.lowlevel.open_process(
-            self._command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ()
-        )
-        return self._process
-
-    async def __aexit__(self, *exc: object) -> None:
-        assert self._process.stdin is not None
-        await self._process.stdin.aclose()
-        if self._process.poll() is None:
-            self._process.kill()
-        await self._process.wait()
-        self._scope.__exit__(None, None, None)
-
-
 async def test_ctrl_c_interrupts_the_turn(daemon: FakeDaemon, nursery: trio.Nursery) -> None:
     cancelled = decided(daemon, "session.cancelTurn")
     attached = trio.Event()
@@ -322,7 +321,7 @@ async def test_a_turn_that_names_a_sandbox_that_is_not_there_says_what_to_do(
 
 async def test_a_daemon_that_goes_away_is_told(daemon: FakeDaemon, nursery: trio.Nursery) -> None:
     async def turn(client: FakeClient) -> None:
-        await client._stream.aclose()
+        await client.stream.aclose()
 
     on_attach(daemon, turn, nursery)
     ended = await roost(daemon.home.path, "run", "x")

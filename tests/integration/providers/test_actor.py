@@ -189,6 +189,7 @@ async def test_a_stream_number_is_used_once_at_a_time(server: ScriptedModel) -> 
     assert refused.code == "INVALID_ARGUMENT"
 
 
+@pytest.mark.slow
 async def test_an_agent_that_does_not_read_stops_its_own_model_only(
     server: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +276,7 @@ async def test_a_crash_of_one_provider_leaves_the_others_alone_and_it_starts_ane
         await until(lambda: answers)
         server.play(script.says("anew"))
         assert (await agent.answer(ask(4, provider="p"))).text == "anew"
-    assert len(answers) == 1
+        assert len(answers) == 1
     assert isinstance(answers[0], Refused)
     assert (answers[0].code, answers[0].retryable) == ("PROVIDER_NETWORK_ERROR", True)
 

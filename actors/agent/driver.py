@@ -1,0 +1,268 @@
+"""Runs one turn: feeds the machine with what happens and does what it says; all waiting is here, no rule is."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+import trio
+
+from roost.actors.agent.arguments import is_storable_result, storable
+from roost.actors.agent.calls import (
+    CANCELLED_AFTER,
+    EXECUTION_FAILED,
+    INVALID_RESULT,
+    Completed,
+    End,
+    Failed,
+)
+from roost.actors.agent.effects import (
+    Effect,
+    Emit,
+    LimitWait,
+    RunTool,
+    Stamps,
+    StopThinking,
+    StopTool,
+    Think,
+)
+from roost.actors.agent.runner import CallResult, Runner, RunnerFailed, Thought
+from roost.actors.agent.tools.tool import Prepared, Surroundings, ToolFailed
+from roost.actors.agent.tools.toolbox import BY_NAME
+from roost.actors.agent.turn import State, TurnMachine
+from roost.actors.session.turns import Session
+from roost.schemas.approval import PendingRow
+from roost.schemas.base import CallId, TurnId
+from roost.schemas.event import MAX_EVENT_BYTES
+
+ROOM_FOR_THE_REST = 4096
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class TurnDriver:
+    """A turn that runs; also the sink of its runner."""
+
+    def __init__(
+        self,
+        session: Session,
+        turn_id: TurnId,
+        *,
+        machine: TurnMachine,
+        runner: Runner,
+        around: Surroundings,
+        stamps: Stamps,
+        wait_timeout: float,
+    ) -> None:
+        self.turn_id = turn_id
+        self._session = session
+        self._machine = machine
+        self._runner = runner
+        self._around = around
+        self._stamps = stamps
+        self._wait_timeout = wait_timeout
+        self._effects: deque[Effect] = deque()
+        self._performing = False
+        self._dropped = False
+        self._lost = ""
+        self._nursery: trio.Nursery | None = None
+        self._finished = trio.Event()
+        self._thinking = trio.CancelScope()
+        self._tools: dict[CallId, trio.CancelScope] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether nothing happens until a person decides."""
+        return self._machine.is_waiting
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the last event has been handed over."""
+        return self._machine.state is State.ENDED
+
+    def perform(self, effects: Sequence[Effect]) -> None:
+        """Do what the machine wants, in order; before `run` it is kept for then."""
+        if self._dropped:
+            return
+        self._effects.extend(effects)
+        if self._performing or self._nursery is None:
+            return
+        self._performing = True
+        was_waiting = self._machine.is_waiting
+        try:
+            while self._effects:
+                self._do(self._effects.popleft(), self._nursery)
+        finally:
+            self._performing = False
+        if was_waiting or self._machine.is_waiting:
+            self._session.turn_changed()
+
+    async def run(self) -> None:
+        """Run until the last event is on disk, or the store says that the turn was never to begin.
+
+        Raises:
+            DraftLost: the store refused a draft; the session has to start anew and repair the turn.
+        """
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.perform(())
+            await self._finished.wait()
+            nursery.cancel_scope.cancel()
+        if self._lost:
+            raise DraftLost(f"a draft of turn {self.turn_id} was refused: {self._lost}")
+
+    def decide(self, row: PendingRow) -> None:
+        """Take a settled pending row."""
+        self.perform(self._machine.decided(row))
+
+    def cancel(self) -> None:
+        """Interrupt the turn."""
+        self.perform(self._machine.cancel())
+
+    def text(self, piece: str) -> None:
+        """Stream a piece of the runner's text."""
+        if self._dropped or not piece or self._machine.state is not State.THINKING:
+            return
+        effects = self._machine.text(len(piece) if piece.isascii() else len(piece.encode()))
+        self._session.outbox.text(piece)
+        if effects:
+            self.perform(effects)
+
+    async def room(self) -> None:
+        """Let others run, and wait while too much is unanswered."""
+        await trio.lowlevel.checkpoint()
+        await self._session.outbox.room()
+
+    async def settled(self) -> None:
+        """Wait until everything written so far is on disk."""
+        await self._session.outbox.settled()
+
+    def _do(self, effect: Effect, nursery: trio.Nursery) -> None:
+        match effect:
+            case Emit():
+                self._emit(effect)
+            case Think(results=results):
+                self._thinking = trio.CancelScope()
+                nursery.start_soon(self._think, results, self._thinking)
+            case StopThinking():
+                self._thinking.cancel()
+            case RunTool(call_id=call_id):
+                scope = self._tools[call_id] = trio.CancelScope()
+                nursery.start_soon(self._run_tool, effect, scope)
+            case StopTool(call_id=call_id):
+                self._tools[call_id].cancel()
+            case LimitWait(call_id=call_id):
+                if self._wait_timeout:
+                    nursery.start_soon(self._limit_wait, call_id)
+
+    def _emit(self, emit: Emit) -> None:
+        self._session.outbox.push(
+            emit.event,
+            emit.changes,
+            event_id="" if emit.event is not None else self._stamps.event(),
+            turn_id=self.turn_id,
+            on_answer=self._on_answer(emit),
+            opens=emit.mark == "begun",
+        )
+
+    def _on_answer(self, emit: Emit) -> Callable[[str], None]:
+        def take(code: str) -> None:
+            match emit.mark, code:
+                case "started", "":
+                    self.perform(self._machine.started(emit.call_id))
+                case "settled", "":
+                    self.perform(self._machine.settled(emit.call_id))
+                case "settled", "ALREADY_SETTLED":
+                    self.perform(self._machine.settle_refused(emit.call_id))
+                    self._session.pull()
+                case "ended", "":
+                    self._finished.set()
+                case "begun", "ALREADY_SETTLED":
+                    self._drop("")
+                case _, "" | "TIED":
+                    pass
+                case _:
+                    self._drop(code)
+
+        return take
+
+    def _drop(self, code: str) -> None:
+        """Write nothing more: the message was withdrawn, or the store refused what the turn cannot do without."""
+        self._dropped = True
+        self._lost = self._lost or code
+        self._effects.clear()
+        self._finished.set()
+
+    async def _think(self, results: tuple[CallResult, ...], scope: trio.CancelScope) -> None:
+        effects: Sequence[Effect] = ()
+        with scope:
+            try:
+                thought = _checked(await self._runner.think(results, self))
+                effects = self._machine.thought(thought)
+            except RunnerFailed as failure:
+                effects = self._machine.runner_failed(failure)
+            except Exception:  # noqa: BLE001 - a fault of a runner fails its turn, not its session
+                _log.exception("the runner of turn %s crashed", self.turn_id)
+                crashed = RunnerFailed("Agent turn failed", code="RUNNER_CRASHED")
+                effects = self._machine.runner_failed(crashed)
+        if scope.cancelled_caught:
+            effects = self._machine.runner_stopped()
+        self.perform(effects)
+
+    async def _run_tool(self, effect: RunTool, scope: trio.CancelScope) -> None:
+        end: End = CANCELLED_AFTER
+        with scope:
+            end = await self._call(effect)
+        del self._tools[effect.call_id]
+        self.perform(self._machine.tool_ended(effect.call_id, end))
+
+    async def _call(self, effect: RunTool) -> End:
+        prepared = BY_NAME[effect.tool].prepare(effect.args, self._around)
+        if isinstance(prepared, Failed):
+            return prepared
+        end: End = EXECUTION_FAILED
+        with trio.move_on_after(prepared.timeout or float("inf")) as timer:
+            end = await self._handle(prepared, effect)
+        if timer.cancelled_caught:
+            text = f"The tool took longer than {prepared.timeout:g} s and was stopped"
+            return Failed(text, "TOOL_TIMEOUT", outcome="unknown")
+        return end
+
+    async def _handle(self, prepared: Prepared, effect: RunTool) -> End:
+        try:
+            result = await prepared.run(effect.call_id)
+        except ToolFailed as failure:
+            return Failed(failure.message, failure.code, outcome=failure.outcome)
+        except Exception:  # noqa: BLE001 - a fault of a tool fails its call
+            _log.exception("tool %s failed", effect.tool)
+            return EXECUTION_FAILED
+        return Completed(result) if is_storable_result(result) else INVALID_RESULT
+
+    async def _limit_wait(self, call_id: CallId) -> None:
+        await trio.sleep(self._wait_timeout)
+        self.perform(self._machine.wait_expired(call_id))
+
+
+class DraftLost(Exception):
+    """The store refused something without which the turn cannot go on."""
+
+
+def _checked(thought: Thought) -> Thought:
+    """Return the step with arguments that can be stored.
+
+    Raises:
+        RunnerFailed: its text does not fit one event.
+    """
+    if len(_encode(thought.text)) > MAX_EVENT_BYTES - ROOM_FOR_THE_REST:
+        raise RunnerFailed(
+            "The answer does not fit one event",
+            code="PROVIDER_OUTPUT_LIMIT",
+            phase="provider_stream",
+            outcome="unknown",
+        )
+    if not thought.calls:
+        return thought
+    return msgspec.structs.replace(thought, calls=tuple(map(storable, thought.calls)))

@@ -1,0 +1,170 @@
+"""Makes the turns of one agent: chooses what thinks, and gives it tools, rules and surroundings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from roost.actors.agent.driver import TurnDriver
+from roost.actors.agent.events import EventMaker
+from roost.actors.agent.history import SessionHistory
+from roost.actors.agent.models import ModelRequests
+from roost.actors.agent.resume import rebuild
+from roost.actors.agent.runner import CallResult, Runner, RunnerFailed, Sink, Thought
+from roost.actors.agent.runners.llm import LlmRunner
+from roost.actors.agent.runners.script import ScriptRunner
+from roost.actors.agent.stamps import SystemStamps
+from roost.actors.agent.tools.tool import Surroundings
+from roost.actors.agent.tools.toolbox import ToolPolicy
+from roost.actors.agent.turn import TurnMachine
+from roost.actors.command.leftovers import Leftovers
+from roost.actors.session.approvals import Rules, make_rules
+from roost.actors.session.turns import Session, Turn
+from roost.config.model import Settings, key_variables
+from roost.schemas.agent import AgentSpec
+from roost.schemas.base import TurnId
+from roost.schemas.event import AnyEvent, JsonObject
+from roost.schemas.turn import OpenTurn, QueuedMessage
+
+ANSWER_ROOM = 60.0
+
+_read_object = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class AgentTurns:
+    """The turns of the sessions of one agent."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        settings: Settings,
+        *,
+        home: str,
+        env: Mapping[str, str],
+        models: ModelRequests,
+    ) -> None:
+        self.rules: Rules = make_rules(
+            settings.approvals.ask, spec.unattended, spec.unattended_allow, spec.unattended_deny
+        )
+        self._spec = spec
+        self._settings = settings
+        self._home = home
+        self._env = command_environment(env, settings)
+        self._models = models
+        self._leftovers = Leftovers()
+        self._stamps = SystemStamps()
+        self._histories: dict[str, SessionHistory] = {}
+
+    def begin(self, session: Session, message: QueuedMessage) -> Turn:
+        """Return the turn of a message."""
+        turn_id = self._stamps.turn()
+        driver, machine, _ = self._make(session, turn_id, message, b"")
+        driver.perform(machine.begin(message, _metadata_of(message)))
+        return driver
+
+    def resume(self, session: Session, turn: OpenTurn, events: Sequence[AnyEvent]) -> Turn:
+        """Return a parked turn, rebuilt from its events."""
+        driver, machine, policy = self._make(
+            session, turn.turn_id, turn.message, turn.runner_state
+        )
+        driver.perform(machine.resume(*rebuild(turn.turn_id, events, turn.pending, policy)))
+        return driver
+
+    def forget(self, session_id: str) -> None:
+        """Drop what is kept of a session whose actor has ended."""
+        self._histories.pop(session_id, None)
+
+    def _make(
+        self, session: Session, turn_id: TurnId, message: QueuedMessage, state: bytes
+    ) -> tuple[TurnDriver, TurnMachine, ToolPolicy]:
+        around = self._surroundings(session)
+        policy = ToolPolicy(around, self.rules, session.grants)
+        events = EventMaker(session.session_id, turn_id, self._stamps)
+        machine = TurnMachine(
+            events, self._stamps, policy, max_iterations=self._settings.agents.max_iterations
+        )
+        session.outbox.stream_as(events.delta)
+        driver = TurnDriver(
+            session,
+            turn_id,
+            machine=machine,
+            runner=self._runner(session, around, message, state),
+            around=around,
+            stamps=self._stamps,
+            wait_timeout=self._settings.approvals.timeout,
+        )
+        return driver, machine, policy
+
+    def _surroundings(self, session: Session) -> Surroundings:
+        cwd = session.cwd or self._spec.cwd
+        if self._spec.scratch:
+            os.makedirs(self._spec.cwd, mode=0o700, exist_ok=True)
+        return Surroundings(
+            agent_id=self._spec.agent_id,
+            cwd=cwd,
+            home=self._home,
+            sandbox=self._spec.sandbox or self._settings.agents.sandbox,
+            env=self._env,
+            limits=self._settings.tools,
+            leftovers=self._leftovers,
+        )
+
+    def _runner(
+        self, session: Session, around: Surroundings, message: QueuedMessage, state: bytes
+    ) -> Runner:
+        name = self._spec.provider or self._settings.agents.provider
+        if name == "script":
+            return ScriptRunner(message.metadata, message.text, state)
+        provider = self._settings.providers.get(name)
+        if provider is None:
+            return _NoRunner(f"There is no provider {name!r} in the configuration")
+        model = self._spec.model or provider.model
+        if not model:
+            return _NoRunner(f"Provider {name!r} has no model, and the agent names none")
+        tries = 1 + provider.max_retries
+        return LlmRunner(
+            self._models,
+            self._history(session),
+            provider=name,
+            model=model,
+            cwd=around.cwd,
+            timeout=provider.request_timeout * tries + ANSWER_ROOM,
+        )
+
+    def _history(self, session: Session) -> SessionHistory:
+        history = self._histories.get(session.session_id)
+        if history is None:
+            history = self._histories[session.session_id] = SessionHistory(session)
+        return history
+
+
+class _NoRunner:
+    """Stands where the configuration names nothing that could think."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
+        """Fail the turn."""
+        raise RunnerFailed(self._why[:200], code="PROVIDER_NOT_FOUND", outcome="not_started")
+
+
+def command_environment(env: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Return the environment of commands: that of the agent without what belongs to the daemon alone."""
+    hidden = key_variables(settings) | {"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC"}
+    return {name: value for name, value in env.items() if name not in hidden}
+
+
+def _metadata_of(message: QueuedMessage) -> JsonObject:
+    """Return what the log keeps about a message besides its text."""
+    metadata: JsonObject = {"message_id": message.message_id}
+    if message.stream_id:
+        metadata["stream_id"] = message.stream_id
+    if message.client_message_id:
+        metadata["client_message_id"] = message.client_message_id
+    given = _read_object(message.metadata) if message.metadata else {}
+    if "displayUserMessage" in given:
+        metadata["displayUserMessage"] = given["displayUserMessage"]
+    return metadata

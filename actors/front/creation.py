@@ -1,0 +1,221 @@
+"""agent.create and session.create: ids first, then one transaction in the store, then the answer."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import uuid_utils
+
+from roost.actors.errors import DaemonError, InvalidArgument
+from roost.actors.front.clock import now_ms
+from roost.actors.front.summaries import agent_summary, session_summary
+from roost.actors.front.workspace import check_folder, make_scratch
+from roost.schemas import control
+from roost.schemas.agent import AgentCreated, AgentSpec, CreateAgent
+from roost.schemas.base import AgentId, Done, MessageId, SessionId
+from roost.schemas.session import CreateSession, SessionRow, SessionSpec
+from roost.schemas.turn import AcceptMessage
+
+if TYPE_CHECKING:
+    from roost.actors.front.promise import Promise
+    from roost.actors.front.router import Call
+    from roost.actors.front.services import Services
+    from roost.config.model import Settings
+    from roost.schemas.daemon import AgentCreate, AgentSummary, SessionCreate, SessionSummary
+
+SANDBOXES = ("readOnly", "workspaceWrite", "dangerFullAccess")
+BUILT_SANDBOX = "dangerFullAccess"
+FOLDER_SECONDS = 5.0
+MAX_NAME = 256
+
+_encode = msgspec.json.Encoder().encode
+
+
+def new_id(kind: str) -> str:
+    """Return a new id; it names the kind and is ordered by time."""
+    return f"{kind}_{uuid_utils.uuid7()}"
+
+
+def first_message(session_id: SessionId, text: str, at: int) -> AcceptMessage:
+    """Return the message with which a conversation begins."""
+    message_id = MessageId(new_id("message"))
+    content = _encode(text)
+    return AcceptMessage(
+        session_id=session_id,
+        message_id=message_id,
+        stream_id=message_id,
+        accepted_at=at,
+        content=content,
+        text=text,
+        sha256=hashlib.sha256(content).digest(),
+    )
+
+
+async def create_agent(call: Call, params: AgentCreate) -> AgentSummary:
+    """Record an agent with its first session and message; its process starts meanwhile."""
+    services = call.services
+    if params.permission_mode not in ("", "default"):
+        text = f"agent.create permissionMode '{params.permission_mode[:64]}' is not supported"
+        raise InvalidArgument(
+            f"{text}; use unattendedAllow and unattendedDeny", _at("permissionMode")
+        )
+    text = _objective(params)
+    sandbox = _sandbox(params.metadata, services.settings)
+    provider = _provider(params.provider, services.settings)
+    _check_env(params.env_overrides)
+    agent_id, session_id, now = AgentId(new_id("agent")), SessionId(new_id("session")), now_ms()
+    cwd = await _folder(services, call.method, params.cwd, agent_id)
+    if params.env_overrides:
+        await services.root.ask(control.Remember(child_id=agent_id, env=params.env_overrides), Done)
+    allow, deny = _tools(params.unattended_allow), _tools(params.unattended_deny)
+    metadata = dict(params.metadata)
+    if isinstance(params.instructions, str) and params.instructions.strip() not in ("", text):
+        metadata["instructions"] = params.instructions
+    spec = AgentSpec(
+        agent_id=agent_id,
+        created_at=now,
+        cwd=cwd,
+        scratch=not isinstance(params.cwd, str),
+        objective=text,
+        provider=provider,
+        model=params.model[:MAX_NAME],
+        profile=params.profile[:MAX_NAME],
+        sandbox=sandbox,
+        unattended=bool(allow or deny),
+        unattended_allow=allow,
+        unattended_deny=deny,
+        metadata=_encode(metadata),
+    )
+    has_turn = not isinstance(params.initial_content, list)
+    request = CreateAgent(
+        spec=spec,
+        session=_first_session(spec, session_id, {**metadata, "objective": text}, "agent.start"),
+        message=first_message(session_id, text, now) if has_turn else None,
+        has_env=bool(params.env_overrides),
+    )
+    created = await services.store.ask(request, AgentCreated)
+    services.remember_agent(session_id, agent_id)
+    status = "running" if has_turn else created.agent.status
+    return agent_summary(created.agent, status=status, session_id=session_id)
+
+
+async def create_session(call: Call, params: SessionCreate) -> SessionSummary:
+    """Record a session on a live agent, or with an agent of its own that starts with its first message."""
+    services = call.services
+    session_id, now = SessionId(new_id("session")), now_ms()
+    prompt = params.initial_prompt
+    message = first_message(session_id, prompt, now) if prompt.strip() else None
+    if params.agent_id.strip():
+        agent_id = AgentId(params.agent_id)
+        cwd = ""
+        if isinstance(params.cwd, str):
+            cwd = await _folder(services, call.method, params.cwd, agent_id)
+        session = SessionSpec(
+            session_id=session_id,
+            agent_id=agent_id,
+            created_at=now,
+            cwd=cwd,
+            source=call.method,
+            metadata=_encode(params.metadata),
+        )
+        row = await services.store.ask(CreateSession(session=session, message=message), SessionRow)
+    else:
+        agent_id = AgentId(new_id("agent"))
+        settings = services.settings
+        spec = AgentSpec(
+            agent_id=agent_id,
+            created_at=now,
+            cwd=await _folder(services, call.method, params.cwd, agent_id),
+            scratch=not isinstance(params.cwd, str),
+            provider=_provider("", settings),
+            sandbox=_sandbox(params.metadata, settings),
+            metadata=_encode(params.metadata),
+        )
+        session = _first_session(spec, session_id, params.metadata, call.method)
+        request = CreateAgent(spec=spec, session=session, message=message)
+        row = (await services.store.ask(request, AgentCreated)).session
+    services.remember_agent(session_id, agent_id)
+    return session_summary(row, ())
+
+
+def _first_session(
+    spec: AgentSpec, session_id: SessionId, metadata: dict[str, object], source: str
+) -> SessionSpec:
+    return SessionSpec(
+        session_id=session_id,
+        agent_id=spec.agent_id,
+        created_at=spec.created_at,
+        cwd=spec.cwd,
+        title=spec.objective[:MAX_NAME],
+        model=spec.model,
+        source=source,
+        metadata=_encode({**metadata, "source": source}),
+    )
+
+
+def _at(member: str) -> dict[str, object]:
+    return {"path": f"/{member}"}
+
+
+def _objective(params: AgentCreate) -> str:
+    """A blank objective does not fall back to the instructions; an absent one does."""
+    found = params.objective if isinstance(params.objective, str) else params.instructions
+    text = found.strip() if isinstance(found, str) else ""
+    if isinstance(params.initial_content, list):
+        if params.initial_content:
+            what = "agent.create param 'initialContent' must be an empty array"
+            raise InvalidArgument(what, _at("initialContent"))
+    elif not text:
+        raise InvalidArgument("agent.start requires a non-empty objective", _at("objective"))
+    return text
+
+
+def _sandbox(metadata: dict[str, object], settings: Settings) -> str:
+    if "sandbox" not in metadata:
+        return settings.agents.sandbox
+    wanted = metadata["sandbox"]
+    if wanted == BUILT_SANDBOX:
+        return BUILT_SANDBOX
+    shown = wanted if wanted in SANDBOXES else "this policy"
+    raise DaemonError(
+        "SANDBOX_UNAVAILABLE",
+        f"{shown} needs a sandbox, and there is none yet; only {BUILT_SANDBOX} can be asked for",
+        {"available": [BUILT_SANDBOX]},
+    )
+
+
+def _provider(wanted: str, settings: Settings) -> str:
+    name = wanted.strip() or settings.agents.provider
+    allowed = ["script", *sorted(settings.providers)]
+    if name not in allowed:
+        text = f"there is no provider '{name[:64]}'; there are: {', '.join(allowed)}"
+        raise InvalidArgument(text, _at("provider"))
+    return name
+
+
+def _tools(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def _check_env(env: dict[str, str]) -> None:
+    for name, value in env.items():
+        if not name.strip() or "=" in name or "\0" in name + value:
+            shown = name[:64].replace("\0", "")
+            what = f"agent.create envOverrides has a name or value that cannot be set: '{shown}'"
+            raise InvalidArgument(what, _at("envOverrides"))
+
+
+async def _folder(services: Services, method: str, cwd: object, agent_id: AgentId) -> str:
+    work = (
+        partial(check_folder, method, cwd)
+        if isinstance(cwd, str)
+        else partial(make_scratch, services.boot.home, agent_id)
+    )
+    found: Promise[str | DaemonError] = services.in_thread(work, FOLDER_SECONDS)
+    folder = await found
+    if isinstance(folder, DaemonError):
+        raise folder
+    return folder

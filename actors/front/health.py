@@ -1,0 +1,193 @@
+"""initialize, request.cancel and health.*: answered by the front itself, whatever else is stuck."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.actors.errors import DaemonError, InvalidArgument, WrongState
+from roost.actors.front.clock import now_ms, stamp
+from roost.schemas import control
+from roost.schemas.base import iso_time
+from roost.schemas.daemon import (
+    PROTOCOL_VERSION,
+    CancelResult,
+    Initialize,
+    Initialized,
+    Nothing,
+    RequestCancel,
+    Stats,
+    StatsNode,
+)
+from roost.schemas.session import Count, Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roost.actors.front.method import Method
+    from roost.actors.front.router import Call, Caller
+
+STATUS_PUSH = ("daemon.statusPush.v1", "portal.mobile.status.push.v1")
+CURSORS, EPOCH = "roost.cursors", "roost.epoch"
+MAX_CURSORS = 4096
+
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?:\.[0-9]{1,9})?", re.ASCII)
+_encode = msgspec.json.Encoder().encode
+
+
+def initialize(caller: Caller, params: Initialize, methods: Mapping[str, Method]) -> bytes:
+    """Open the connection; its capabilities may hold cursors, and ask for every agent's status."""
+    version = _version_of(params)
+    if caller.connection.initialized:
+        raise WrongState("CONNECTION_ALREADY_INITIALIZED", "Already initialized")
+    if not is_supported(version):
+        data = {"clientVersion": version[:64], "serverVersion": PROTOCOL_VERSION}
+        raise WrongState("PROTOCOL_VERSION_UNSUPPORTED", "Unsupported protocol version", data)
+    caller.connection.initialized = True
+    _take_capabilities(caller, params.capabilities)
+    limits = caller.services.settings.limits
+    boot = caller.services.boot
+    result = Initialized(
+        type="initialized",
+        protocol_version=PROTOCOL_VERSION,
+        protocol={"version": PROTOCOL_VERSION},
+        capabilities={
+            "daemon.methods": {name: method.implemented for name, method in methods.items()},
+            "daemon.limits": {
+                "maxMessageBytes": limits.line_bytes,
+                "maxQueuedRequests": limits.queued_requests,
+                "maxInFlightRequests": limits.in_flight_requests,
+                "maxQueuedMessages": limits.queued_messages,
+            },
+            "roost.cursors": True,
+        },
+        daemon_identity={
+            "pid": boot.root_pid,
+            "processStart": iso_time(boot.started_at),
+            "runtimeVersion": boot.version,
+        },
+    )
+    return _encode(result)
+
+
+def is_supported(version: str) -> bool:
+    """Return whether a client of this protocol version is served: same major, minor not above ours."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return False
+    major, minor = (int(part) for part in PROTOCOL_VERSION.split(".")[:2])
+    return int(match[1]) == major and int(match[2]) <= minor
+
+
+def cancel_request(caller: Caller, params: RequestCancel) -> bytes:
+    """Cancel an open request of the same connection; its own answer comes first."""
+    reason = params.reason if isinstance(params.reason, str) else "request.cancel"
+    cancelled = caller.cancel(params.request_id, reason)
+    result = CancelResult(request_id=params.request_id, cancelled=cancelled, reason=params.reason)
+    return _encode(result)
+
+
+def ping(_caller: Caller, _params: Nothing) -> bytes:
+    """Answer."""
+    return b'{"ok":true,"now":"%b"}' % stamp(now_ms()).encode()
+
+
+def ready(caller: Caller, _params: Nothing) -> bytes:
+    """Say whether requests can be served."""
+    services = caller.services
+    return _encode(
+        {"ready": services.ready, "uptimeMs": services.uptime_ms, "now": stamp(now_ms())}
+    )
+
+
+async def stats(call: Call, _params: Nothing) -> Stats:
+    """Return figures of the daemon; a store or a root that does not answer leaves its part empty."""
+    services = call.services
+    counting, listing = (
+        services.store.ask(Count(), Counts),
+        services.root.ask(control.AskTree(), control.Tree),
+    )
+    available = True
+    try:
+        counts = await counting
+    except DaemonError:
+        available = False
+        counts = Counts(
+            active=0, closed=0, agents=0, turns_open=0, calls_open=0, pending=0, events=0
+        )
+    try:
+        nodes = (await listing).nodes
+    except DaemonError:
+        nodes = ()
+    rss = sum(node.rss for node in nodes if node.rss > 0)
+    return Stats(
+        uptime_ms=services.uptime_ms,
+        now=stamp(now_ms()),
+        sessions={
+            "active": counts.active,
+            "closed": counts.closed,
+            "total": counts.active + counts.closed,
+        },
+        memory={
+            "rss": rss,
+            "heapTotal": rss,
+            "heapUsed": rss,
+            "external": 0,
+            "arrayBuffers": 0,
+        },
+        state={
+            "available": available,
+            "readonly": True,
+            "projectDir": services.boot.home,
+            "agentRuns": counts.agents,
+            "sessionStateSnapshots": counts.active,
+            "inFlightToolCalls": counts.calls_open,
+            "logs": counts.events,
+            "openTurns": counts.turns_open,
+            "pendingRequests": counts.pending,
+        },
+        version=services.boot.version,
+        connections={**services.connections, "attachments": len(services.attachments)},
+        tree=[_node(node) for node in nodes],
+    )
+
+
+def _version_of(params: Initialize) -> str:
+    in_object = params.protocol.version if params.protocol else ""
+    if not in_object and not params.protocol_version:
+        raise InvalidArgument("initialize requires protocol.version or protocolVersion")
+    if in_object and params.protocol_version and in_object != params.protocol_version:
+        raise InvalidArgument("initialize protocolVersion must match protocol.version")
+    return in_object or params.protocol_version
+
+
+def _take_capabilities(caller: Caller, capabilities: Mapping[str, object]) -> None:
+    cursors = capabilities.get(CURSORS)
+    if isinstance(cursors, dict):
+        for session_id, after in list(cursors.items())[:MAX_CURSORS]:
+            if type(after) is int and after >= 0:
+                caller.visitor.cursors[str(session_id)] = after
+    epoch = capabilities.get(EPOCH)
+    if isinstance(epoch, str):
+        caller.visitor.epoch = epoch
+    if any(capabilities.get(name) is True for name in STATUS_PUSH):
+        caller.services.fanout.observe(caller.peer)
+
+
+def _node(node: control.TreeNode) -> StatsNode:
+    return StatsNode(
+        child_id=node.child_id,
+        parent=node.parent,
+        kind=node.kind,
+        state=node.state,
+        pid=node.pid,
+        generation=node.generation,
+        restarts=node.restarts,
+        uptime_ms=int(node.uptime * 1000) if node.uptime >= 0 else 0,
+        rss=node.rss,
+        cpu_seconds=node.cpu_seconds,
+        working=node.working,
+        last_error=node.last_error,
+    )

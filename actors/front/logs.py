@@ -1,0 +1,128 @@
+"""agent.logs: what has been recorded of an agent, folded from the log page by page; bounded, the newest is kept."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.actors.errors import DaemonError
+from roost.actors.projection import TRANSCRIPT_BYTES, Transcript
+from roost.schemas.agent import AgentRow, GetAgent
+from roost.schemas.base import AgentId
+from roost.schemas.daemon import AgentLogs, AgentLogsResult, SessionTranscript, ToolOutput
+from roost.schemas.session import ListSessions, Page, ReadPage, SessionRow, Sessions
+from roost.schemas.unions import event_decoder
+
+if TYPE_CHECKING:
+    from roost.actors.front.router import Call
+    from roost.actors.front.services import Services
+
+MAX_SESSIONS = 50
+MAX_LISTED = 1_000
+MAX_EVENTS = 20_000
+MAX_OUTPUTS = 1_000
+CUT = "[earlier entries are left out]"
+
+_log = logging.getLogger(__name__)
+
+
+async def agent_logs(call: Call, params: AgentLogs) -> AgentLogsResult:
+    """Return the transcripts of an agent's sessions and what its tools gave."""
+    services = call.services
+    agent_id = AgentId(params.agent_id)
+    await services.store.ask(GetAgent(agent_id=agent_id), AgentRow)
+    rows = await _sessions(services, agent_id)
+    budget = TRANSCRIPT_BYTES // max(1, len(rows)) // 2
+    sections: list[str] = []
+    sessions: list[SessionTranscript] = []
+    outputs: list[ToolOutput] = []
+    for row in rows:
+        transcript = await _fold(services, row, budget)
+        if transcript is None:
+            continue
+        text = _text(transcript)
+        session_id = row.spec.session_id
+        sessions.append(
+            SessionTranscript(
+                session_id=session_id,
+                item_count=len(transcript.entries),
+                transcript=text,
+                source=row.spec.source,
+            )
+        )
+        sections.append(f"agent_id\t{agent_id}\nsession_id\t{session_id}\n{text}")
+        outputs.extend(_outputs(session_id, transcript))
+    return AgentLogsResult(
+        agent_id=agent_id,
+        transcript="\n\n".join(sections) or f"agent_id\t{agent_id}\nNo transcript entries",
+        sessions=sessions,
+        tool_outputs=outputs[-MAX_OUTPUTS:],
+    )
+
+
+async def _sessions(services: Services, agent_id: AgentId) -> list[SessionRow]:
+    rows: list[SessionRow] = []
+    after = (0, "")
+    while len(rows) < MAX_LISTED:
+        request = ListSessions(limit=100, agent_id=agent_id, after=after)
+        found = await services.store.ask(request, Sessions)
+        rows.extend(found.sessions)
+        if not found.more or not found.sessions:
+            break
+        spec = found.sessions[-1].spec
+        after = (spec.created_at, spec.session_id)
+    return rows[-MAX_SESSIONS:]
+
+
+async def _fold(services: Services, row: SessionRow, budget: int) -> Transcript | None:
+    """Return a session's transcript, or None if its log cannot be read."""
+    transcript = Transcript(budget)
+    upto = row.last_sequence
+    after = max(row.first_sequence - 1, upto - MAX_EVENTS)
+    transcript.truncated = after > row.first_sequence - 1
+    while after < upto:
+        request = ReadPage(
+            session_id=row.spec.session_id,
+            after=after,
+            upto=upto,
+            max_events=services.settings.store.page_events,
+        )
+        try:
+            page = await services.store.ask(request, Page)
+        except DaemonError as error:
+            if error.code == "OVERLOADED":
+                raise
+            _log.warning("the log of %s is left out: %s", row.spec.session_id, error)
+            return None
+        if not page.bodies:
+            break
+        for sequence, body in enumerate(page.bodies, page.first):
+            try:
+                transcript.fold(event_decoder.decode(body), sequence)
+            except msgspec.MsgspecError:
+                _log.warning("event %d of %s is left out", sequence, row.spec.session_id)
+        after = page.first + len(page.bodies) - 1
+    return transcript
+
+
+def _text(transcript: Transcript) -> str:
+    lines = [f"[{entry.role}] {entry.text}" for entry in transcript.entries]
+    if transcript.truncated:
+        lines.insert(0, CUT)
+    return "\n".join(lines)
+
+
+def _outputs(session_id: str, transcript: Transcript) -> list[ToolOutput]:
+    return [
+        ToolOutput(
+            session_id=session_id,
+            tool_call_id=found.call_id,
+            tool_name=found.tool_name,
+            status=found.status,
+            output=found.output,
+            output_bytes=found.size,
+        )
+        for found in transcript.outputs
+    ]

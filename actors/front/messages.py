@@ -1,0 +1,123 @@
+"""message.send and message.stream: accepted durably, answered when the turn has ended."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.actors.errors import DaemonError, InvalidArgument
+from roost.actors.front.clock import now_ms, stamp
+from roost.actors.front.creation import new_id
+from roost.actors.front.waiting import ended_of, not_found
+from roost.schemas.base import MessageId, SessionId
+from roost.schemas.daemon import MessageDone, MessageSend, MessageStream, Terminal
+from roost.schemas.turn import Accepted, AcceptMessage, CancelMessage, TurnCancelled
+
+if TYPE_CHECKING:
+    from roost.actors.front.router import Call
+    from roost.actors.front.stream import Stream
+    from roost.schemas.session import MessageChanged
+
+EXIT = {"completed": 0, "failed": 1, "interrupted": 130}
+DISPLAY = "displayUserMessage"
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def send_message(call: Call, params: MessageSend) -> MessageDone:
+    """Give the agent a message and wait for its turn's end. Cancelled, the message is withdrawn or interrupted."""
+    message = _accept_of(call.method, params)
+    services = call.services
+    stream = services.fanout.hold(params.session_id)
+    try:
+        # Both are on their way at once: whatever becomes of the message is told after the watch has begun.
+        answer = services.store.ask(message, Accepted)
+        call.on_cancel = lambda reason: _withdraw(call, message, reason)
+        await _opened(stream, params.session_id)
+        accepted = await answer
+        ended = await _ended(call, stream, message, accepted)
+    finally:
+        services.fanout.release(stream)
+    return _done(call, params, accepted, ended)
+
+
+async def _opened(stream: Stream, session_id: str) -> None:
+    try:
+        await stream.opened
+    except DaemonError as error:
+        raise (not_found(session_id) if error.code == "SESSION_NOT_FOUND" else error) from None
+
+
+async def _ended(
+    call: Call, stream: Stream, message: AcceptMessage, accepted: Accepted
+) -> MessageChanged:
+    """Wait for the end of the message, and until the connection has been sent all that came before it."""
+    if accepted.state == "ended":
+        call.release_order()
+        return ended_of(stream.session_id, stream.row.spec.agent_id, accepted)
+    waiter = stream.wait_message(msgspec.structs.replace(message, message_id=accepted.message_id))
+    call.release_order()
+    try:
+        ended = await waiter.ended
+    finally:
+        stream.forget(waiter)
+    feed = stream.feeds.get(call.caller.peer)
+    if feed is not None:
+        await feed.passed(stream.position)
+    return ended
+
+
+def _accept_of(method: str, params: MessageSend) -> AcceptMessage:
+    content = _encode(params.content)
+    if isinstance(params.content, str):
+        text = params.content
+    else:
+        text = "".join(block.text for block in params.content)
+    shown = params.metadata.get(DISPLAY, "")
+    if not isinstance(shown, str | None):
+        what = f"{method} metadata '{DISPLAY}' must be a string or null"
+        raise InvalidArgument(what, {"path": f"/metadata/{DISPLAY}"})
+    message_id = params.client_message_id or new_id("message")
+    stream_id = params.stream_id if isinstance(params, MessageStream) else ""
+    return AcceptMessage(
+        session_id=SessionId(params.session_id),
+        message_id=MessageId(message_id),
+        stream_id=stream_id or message_id,
+        accepted_at=now_ms(),
+        content=content,
+        text=text,
+        client_message_id=params.client_message_id,
+        sha256=hashlib.sha256(content).digest(),
+        display=shown if shown and DISPLAY in params.metadata else None,
+        hidden=shown is None,
+        metadata=_encode(params.metadata),
+    )
+
+
+def _withdraw(call: Call, message: AcceptMessage, reason: str) -> None:
+    request = CancelMessage(
+        session_id=message.session_id, message_id=message.message_id, reason=reason
+    )
+    call.services.store.ask(request, TurnCancelled)
+
+
+def _done(
+    call: Call, params: MessageSend, accepted: Accepted, ended: MessageChanged
+) -> MessageDone:
+    outcome = ended.outcome or "completed"
+    duplicate_state = ""
+    if accepted.duplicate:
+        duplicate_state = "completed" if outcome == "completed" else "incomplete"
+    return MessageDone(
+        message_id=accepted.message_id,
+        accepted_at=stamp(accepted.accepted_at),
+        stream_id=accepted.stream_id if isinstance(params, MessageStream) else "",
+        turn_id=ended.turn_id,
+        outcome=outcome,
+        disposition="duplicate" if accepted.duplicate else "started",
+        duplicate=accepted.duplicate,
+        duplicate_state=duplicate_state,
+        terminal=Terminal(code=EXIT.get(outcome, 1), message=ended.error or outcome),
+    )

@@ -1,0 +1,255 @@
+"""From a request to its handler and back to the client: one `Caller` per connection.
+
+A handler that can answer at once does so in the sweep that read its request. Any other is a coroutine that is driven
+by the answers it waits for; a request costs no task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+import trio
+
+from roost.actors.errors import DaemonError, Internal, WrongState
+from roost.actors.front.attachments import Visitor
+from roost.actors.front.connection import Connection, Limits
+from roost.actors.front.envelope import answer_line, error_line
+from roost.actors.front.method import Lane, Method
+from roost.actors.front.promise import Promise, Work
+from roost.schemas.daemon import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from roost.actors.front.connection import Pending
+    from roost.actors.front.limits import TokenBucket
+    from roost.actors.front.peer import Peer
+    from roost.actors.front.services import Services
+
+P = TypeVar("P", bound=Params)
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class Call:
+    """One request at work."""
+
+    __slots__ = ("caller", "on_cancel", "pending", "services", "work")
+
+    def __init__(self, caller: Caller, pending: Pending) -> None:
+        self.caller = caller
+        self.services = caller.services
+        self.pending = pending
+        self.work: Work[msgspec.Struct] | None = None
+        self.on_cancel: Callable[[str], None] | None = None
+
+    @property
+    def method(self) -> str:
+        """The name of the method, for texts."""
+        return self.pending.method.name
+
+    def release_order(self) -> None:
+        """Let the next request for the same resource start, though this one is not answered yet."""
+        self.caller.start(self.caller.connection.release(self.pending))
+
+
+class Entry(Generic[P]):
+    """A method of a door with its handler: `instant` returns the JSON of its result, the others are coroutines."""
+
+    def __init__(
+        self,
+        name: str,
+        params: type[P],
+        *,
+        handler: Callable[[Call, P], Coroutine[Promise[object], None, msgspec.Struct]]
+        | None = None,
+        instant: Callable[[Caller, P], bytes] | None = None,
+        lane: Lane = "short",
+        order: str = "",
+        unmetered: bool = False,
+    ) -> None:
+        self.method = Method(
+            name=name,
+            params=params,
+            lane="instant" if instant is not None else lane,
+            order=order,
+            unmetered=unmetered or lane == "control",
+            implemented=handler is not None or instant is not None,
+        )
+        self._params = params
+        self._handler = handler
+        self._instant = instant
+
+    def answer(self, caller: Caller, params: Params) -> bytes:
+        """Return the result of an instant method as JSON."""
+        assert self._instant is not None
+        assert isinstance(params, self._params)
+        return self._instant(caller, params)
+
+    def begin(self, call: Call, params: Params) -> Coroutine[Promise[object], None, msgspec.Struct]:
+        """Return the coroutine that makes the result."""
+        assert self._handler is not None
+        assert isinstance(params, self._params)
+        return self._handler(call, params)
+
+
+class Door:
+    """A protocol as clients see it: its methods by name. A name used twice is an error at import."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry[Params]] = {}
+        self.methods: dict[str, Method] = {}
+
+    def add(self, entry: Entry[P]) -> None:
+        """Register a method.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        name = entry.method.name
+        if name in self.entries:
+            raise ValueError(f"method {name} is registered twice")
+        self.entries[name] = entry  # type: ignore[assignment]  # its params are decoded with its own struct
+        self.methods[name] = entry.method
+
+
+class Caller:
+    """One connection as the handlers see it. The transport calls `receive` and `end`."""
+
+    def __init__(
+        self,
+        services: Services,
+        door: Door,
+        peer: Peer,
+        *,
+        authenticated: bool,
+        authenticate: Callable[[str], bool],
+        bucket: TokenBucket | None,
+    ) -> None:
+        self.services = services
+        self.peer = peer
+        self.visitor = Visitor(peer)
+        limits = services.settings.limits
+        self.connection = Connection(
+            door.methods,
+            Limits(in_flight=limits.in_flight_requests, queued=limits.queued_requests),
+            authenticated=authenticated,
+            authenticate=authenticate,
+            bucket=bucket,
+        )
+        self.connection.stopping = services.stopping
+        self.metered = bucket is not None
+        self._entries: Mapping[str, Entry[Params]] = door.entries
+        self._calls: dict[str | int, Call] = {}
+        self._starting: deque[Pending] = deque()
+        self._pumping = False
+        self.ended = False
+
+    def receive(self, line: bytes) -> None:
+        """Handle one message of the client."""
+        now = trio.current_time() if self.metered else 0.0
+        outcome = self.connection.receive(line, now)
+        if outcome is None:
+            return
+        if isinstance(outcome, bytes):
+            self.peer.answer(outcome)
+            if self.connection.closing:
+                self.peer.finish(1008, "authentication failed")
+            return
+        self.services.requests += 1
+        if outcome.method.lane == "instant":
+            self._answer_now(outcome)
+        else:
+            self.start((outcome,))
+
+    def start(self, pendings: tuple[Pending, ...] | list[Pending]) -> None:
+        """Start requests that have been let through; what they let through in turn is started after them."""
+        self._starting.extend(pendings)
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._starting and not self.ended:
+                self._start(self._starting.popleft())
+        finally:
+            self._pumping = False
+
+    def cancel(self, request_id: str | int, reason: str) -> bool:
+        """Answer an open request with `REQUEST_CANCELLED`; return whether there was one that can be cancelled."""
+        pending = self.connection.find(request_id)
+        if pending is None:
+            return False
+        call = self._calls.get(request_id)
+        if call is None:
+            if pending.at_work:
+                return False
+            self.connection.withdraw(pending)
+            following: list[Pending] = []
+        elif call.on_cancel is None:
+            return False
+        else:
+            if call.work is not None:
+                call.work.cancel()
+            call.on_cancel(reason)
+            del self._calls[request_id]
+            following = self.connection.finish(pending)
+        data = {"requestId": request_id, "reason": reason}
+        text = f"daemon request cancelled: {request_id}"
+        self._refuse(request_id, WrongState("REQUEST_CANCELLED", text, data))
+        self.start(following)
+        return True
+
+    def end(self) -> None:
+        """The connection has ended: give up what it waits for; turns go on."""
+        if self.ended:
+            return
+        self.ended = True
+        self._give_up()
+        self.services.attachments.leave(self.visitor)
+
+    def shut_down(self) -> None:
+        """Answer everything that is open, because the daemon stops."""
+        error = WrongState("SHUTTING_DOWN", "the daemon is shutting down")
+        for pending in self._give_up():
+            self._refuse(pending.id, error)
+
+    def _give_up(self) -> list[Pending]:
+        self._starting.clear()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if call.work is not None:
+                call.work.cancel()
+        return self.connection.drain()
+
+    def _answer_now(self, pending: Pending) -> None:
+        try:
+            result = self._entries[pending.method.name].answer(self, pending.params)
+        except DaemonError as error:
+            self._refuse(pending.id, error)
+        except Exception:  # noqa: BLE001
+            _log.exception("%s crashed", pending.method.name)
+            self._refuse(pending.id, Internal())
+        else:
+            self.peer.answer(answer_line(pending.id, result))
+
+    def _start(self, pending: Pending) -> None:
+        call = Call(self, pending)
+        coroutine = self._entries[pending.method.name].begin(call, pending.params)
+        work = call.work = Work(coroutine, lambda outcome: self._finish(pending, outcome))
+        self._calls[pending.id] = call
+        work.step()
+
+    def _finish(self, pending: Pending, outcome: msgspec.Struct | DaemonError) -> None:
+        if isinstance(outcome, DaemonError):
+            self._refuse(pending.id, outcome)
+        else:
+            self.peer.answer(answer_line(pending.id, _encode(outcome)))
+        self._calls.pop(pending.id, None)
+        self.start(self.connection.finish(pending))
+
+    def _refuse(self, request_id: str | int, error: DaemonError) -> None:
+        self.peer.answer(error_line(request_id, error))

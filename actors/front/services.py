@@ -1,0 +1,94 @@
+"""What the handlers of requests may use: the ways to the other processes, the followed sessions, the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from roost.actors.errors import DaemonError
+from roost.actors.front.attachments import Attachments
+from roost.actors.front.clock import now_ms
+from roost.actors.front.fanout import Fanout
+from roost.actors.front.gateway import Gateway
+from roost.actors.front.promise import Promise, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from roost.actors.front.timers import Timers
+    from roost.config.model import Settings
+    from roost.schemas.boot import Boot
+
+T = TypeVar("T")
+
+MAX_KNOWN_AGENTS = 65_536
+
+
+class Services:
+    """One per front."""
+
+    def __init__(
+        self, boot: Boot, settings: Settings, timers: Timers, nursery: trio.Nursery, cookie: str
+    ) -> None:
+        self.boot = boot
+        self.settings = settings
+        self.timers = timers
+        self.cookie = cookie
+        timeout = settings.timeouts.link_call
+        self.store = Gateway("store", timers, timeout)
+        self.root = Gateway("root", timers, timeout)
+        self.agents: dict[str, Gateway] = {}
+        self.fanout = Fanout(self.store, timers, page_events=settings.store.page_events)
+        self.attachments = Attachments(
+            self.fanout,
+            clients=settings.limits.clients_per_connection,
+            per_session=settings.limits.attachments_per_session,
+        )
+        self.agent_of: dict[str, str] = {}
+        self.stopping = False
+        self.connections: dict[str, int] = {"unix": 0, "websocket": 0}
+        self.requests = 0
+        self._nursery = nursery
+        self._ending: set[str] = set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be served."""
+        return not self.stopping and self.store.link is not None
+
+    @property
+    def uptime_ms(self) -> int:
+        """How long the daemon has been running."""
+        return max(0, now_ms() - self.boot.started_at)
+
+    def in_thread(self, function: Callable[[], T], seconds: float) -> Promise[T | DaemonError]:
+        """Run something that may block for a while; it gives `OVERLOADED` if it does so for longer."""
+        promise: Promise[T | DaemonError] = Promise()
+
+        async def run() -> None:
+            with trio.move_on_after(seconds):
+                try:
+                    promise.resolve(await trio.to_thread.run_sync(function, abandon_on_cancel=True))
+                except DaemonError as error:
+                    promise.resolve(error)
+                except OSError as error:
+                    promise.resolve(DaemonError("INTERNAL", f"the disk failed: {error.strerror}"))
+            promise.resolve(DaemonError("OVERLOADED", "the file system does not answer"))
+
+        self._nursery.start_soon(run)
+        return promise
+
+    def in_background(self, key: str, coroutine: Coroutine[Promise[object], None, None]) -> None:
+        """Go on with something that no client waits for; of one key only one at a time."""
+        if key in self._ending:
+            coroutine.close()
+            return
+        self._ending.add(key)
+        start(coroutine, lambda _: self._ending.discard(key))
+
+    def remember_agent(self, session_id: str, agent_id: str) -> None:
+        """Keep whose session this is, which never changes."""
+        if len(self.agent_of) >= MAX_KNOWN_AGENTS:
+            self.agent_of.clear()
+        self.agent_of[session_id] = agent_id

@@ -1,0 +1,245 @@
+"""Stored events folded into what a model is told, and into what people read; pure.
+
+Each fold is incremental: the state after N events, given event N + 1, is the state after N + 1. Text deltas change
+nothing here, so whoever reads pages may leave them out. Events are taken in the order of their sequences; `timestamp`
+is never looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.schemas import event
+from roost.schemas.model import ChatMessage, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roost.schemas.event import AnyEvent
+
+MAX_TURNS = 32
+MAX_CHARACTERS = 100_000
+TRANSCRIPT_BYTES = 4 * 1024 * 1024
+OUTPUT_BYTES = 32 * 1024
+
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+class ContextError(Exception):
+    """The log of a session does not give a conversation that a model could be asked to go on with."""
+
+
+class Conversation:
+    """The messages of a session for its model, in whole turns (L 8), and what they have cost."""
+
+    def __init__(self) -> None:
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.cost_usd = 0.0
+        self.fault = ""
+        self._turns: list[list[ChatMessage]] = []
+        self._turn_id = ""
+        self._current: int | None = None
+        self._open: set[str] = set()
+
+    def fold(self, found: AnyEvent) -> None:
+        """Take the next event of the session."""
+        match found:
+            case event.UserMessage(content=text) | event.TranscriptFinal(text=text):
+                self._hear(text, found.turn_id or "")
+            case event.AgentReasoningStarted():
+                self._current = None
+            case event.AgentMessageCompleted():
+                self._say(found)
+            case event.ToolCallRequested():
+                self._ask(found)
+            case event.ToolCallCompleted(result=result):
+                self._answer(found.tool_call_id, _canonical(result).decode())
+            case event.ToolCallFailed(error=error):
+                self._answer(found.tool_call_id, f"Error: {error}")
+            case _:
+                pass
+
+    def messages(
+        self, max_turns: int = MAX_TURNS, max_characters: int = MAX_CHARACTERS
+    ) -> list[ChatMessage]:
+        """Return the newest whole turns within the bounds, oldest first.
+
+        Raises:
+            ContextError: a call has no end, the log is in disorder, or the newest turn alone is over the bound.
+        """
+        if self.fault:
+            raise ContextError(self.fault)
+        if self._open:
+            raise ContextError("a tool call has no end")
+        chosen: list[list[ChatMessage]] = []
+        size = 0
+        for turn in reversed(self._turns):
+            size += sum(map(_characters, turn))
+            if size > max_characters or len(chosen) == max_turns:
+                break
+            chosen.append(turn)
+        if self._turns and not chosen:
+            raise ContextError("the turn is too long for the model's context")
+        return [message for turn in reversed(chosen) for message in turn]
+
+    def _hear(self, text: str, turn_id: str) -> None:
+        if self._open:
+            self._break("a message came while a tool call was open")
+        # A message that steers a turn belongs to it.
+        if not self._turns or not turn_id or turn_id != self._turn_id:
+            self._turns.append([])
+            self._turn_id = turn_id
+        self._append(ChatMessage(role="user", content=text))
+        self._current = None
+
+    def _say(self, found: event.AgentMessageCompleted) -> None:
+        if found.tokens:
+            self.input_tokens += found.tokens.input
+            self.output_tokens += found.tokens.output
+        if found.cost_usd:
+            self.cost_usd += found.cost_usd
+        if found.content:
+            self._current = self._append(ChatMessage(role="assistant", content=found.content))
+
+    def _ask(self, found: event.ToolCallRequested) -> None:
+        if found.tool_call_id in self._open:
+            self._break("two open tool calls have one id")
+        self._open.add(found.tool_call_id)
+        call = ToolCall(
+            id=found.tool_call_id,
+            name=found.tool_name,
+            arguments=_canonical(found.tool_args).decode(),
+        )
+        if self._current is None:
+            self._current = self._append(ChatMessage(role="assistant", content=""))
+        turn = self._turns[-1]
+        asking = turn[self._current]
+        turn[self._current] = msgspec.structs.replace(asking, tool_calls=(*asking.tool_calls, call))
+
+    def _answer(self, call_id: str, text: str) -> None:
+        if call_id not in self._open:
+            self._break("a tool call ended that was not requested")
+            return
+        self._open.discard(call_id)
+        self._append(ChatMessage(role="tool", content=text, tool_call_id=call_id))
+
+    def _append(self, message: ChatMessage) -> int:
+        if not self._turns:
+            self._turns.append([])
+        self._turns[-1].append(message)
+        return len(self._turns[-1]) - 1
+
+    def _break(self, fault: str) -> None:
+        self.fault = self.fault or fault
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One text of a transcript. `message_id` is the user's message, where the log has it."""
+
+    role: str
+    text: str
+    sequence: int
+    turn_id: str = ""
+    message_id: str = ""
+    timestamp: float = 0.0
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tool call gave; `output` is cut to its first 32 KiB, `size` is that of the whole in bytes."""
+
+    call_id: str
+    tool_name: str
+    status: str
+    output: str
+    size: int
+    sequence: int
+
+
+class Transcript:
+    """The newest texts of a session and what its tools gave, for people; older ones are dropped past the bound."""
+
+    def __init__(self, max_bytes: int = TRANSCRIPT_BYTES) -> None:
+        self.truncated = False
+        self.last_sequence = 0
+        self._max_bytes = max_bytes
+        self._entries: deque[Entry] = deque()
+        self._outputs: deque[ToolOutput] = deque()
+        self._entry_bytes = 0
+        self._output_bytes = 0
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What users and the agent said, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def outputs(self) -> tuple[ToolOutput, ...]:
+        """What the tool calls gave, oldest first."""
+        return tuple(self._outputs)
+
+    def fold(self, found: AnyEvent, sequence: int) -> None:
+        """Take the next event of the session."""
+        self.last_sequence = sequence
+        match found:
+            case event.UserMessage(content=text) | event.TranscriptFinal(text=text):
+                self._add_entry("user", text, found, sequence)
+            case event.AgentMessageCompleted(content=text):
+                self._add_entry("assistant", text, found, sequence)
+            case event.ToolCallCompleted(result=result):
+                text = result if isinstance(result, str) else _canonical(result).decode()
+                self._add_output(found, "completed", text, sequence)
+            case event.ToolCallFailed(error=error):
+                self._add_output(found, "failed", f"Error: {error}", sequence)
+            case _:
+                pass
+
+    def _add_entry(self, role: str, text: str, found: AnyEvent, sequence: int) -> None:
+        if not text:
+            return
+        message_id = found.metadata.get("message_id")
+        entry = Entry(
+            role=role,
+            text=text,
+            sequence=sequence,
+            turn_id=found.turn_id or "",
+            message_id=message_id if isinstance(message_id, str) else "",
+            timestamp=found.timestamp,
+        )
+        self._entries.append(entry)
+        self._entry_bytes += len(text.encode())
+        while self._entry_bytes > self._max_bytes and len(self._entries) > 1:
+            self._entry_bytes -= len(self._entries.popleft().text.encode())
+            self.truncated = True
+
+    def _add_output(self, found: event.ToolEvent, status: str, text: str, sequence: int) -> None:
+        whole = text.encode()
+        shown = whole[:OUTPUT_BYTES].decode(errors="ignore")
+        output = ToolOutput(
+            call_id=found.tool_call_id,
+            tool_name=found.tool_name,
+            status=status,
+            output=shown,
+            size=len(whole),
+            sequence=sequence,
+        )
+        self._outputs.append(output)
+        self._output_bytes += len(shown.encode())
+        while self._output_bytes > self._max_bytes and len(self._outputs) > 1:
+            self._output_bytes -= len(self._outputs.popleft().output.encode())
+            self.truncated = True
+
+
+def fold_conversation(events: Iterable[AnyEvent]) -> Conversation:
+    """Return the conversation that these events make."""
+    conversation = Conversation()
+    for found in events:
+        conversation.fold(found)
+    return conversation
+
+
+def _characters(message: ChatMessage) -> int:
+    return len(message.content) + sum(len(call.arguments) for call in message.tool_calls)

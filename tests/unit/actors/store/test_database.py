@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+import trio
+
+from roost.actors.store import database
+from roost.actors.store.database import (
+    APPLICATION_ID,
+    lock_database,
+    open_database,
+    read_meta,
+)
+from roost.supervisor.errors import StartError, StartRefused
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    return connection.execute(f"pragma {name}").fetchone()[0]
+
+
+def test_a_new_database_is_set_up_before_its_first_table(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    connection = open_database(path, wal_autocheckpoint=4000)
+    assert pragma(connection, "auto_vacuum") == 2
+    assert pragma(connection, "application_id") == APPLICATION_ID
+    assert pragma(connection, "user_version") == len(database.MIGRATIONS)
+    assert pragma(connection, "journal_mode") == "wal"
+    assert pragma(connection, "synchronous") == 2
+    assert pragma(connection, "wal_autocheckpoint") == 4000
+    assert path.stat().st_mode & 0o777 == 0o600
+    connection.close()
+
+
+def test_opening_again_keeps_the_epoch(tmp_path: Path) -> None:
+    epochs: set[str] = set()
+    for _ in range(2):
+        connection = open_database(tmp_path / "store.db", wal_autocheckpoint=4000)
+        epochs.add(read_meta(connection, "epoch"))
+        connection.close()
+    assert len(epochs) == 1
+    assert epochs.pop()
+
+
+def test_a_file_that_is_no_database_is_refused_in_plain_words(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_text("not a database, but long enough to look like one" * 20)
+    with pytest.raises(StartRefused, match="not a database"):
+        open_database(path, wal_autocheckpoint=4000)
+    assert path.read_text().startswith("not a database")
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    other = sqlite3.connect(path)
+    other.execute("create table t(x)")
+    other.commit()
+    other.close()
+    with pytest.raises(StartRefused, match="another program"):
+        open_database(path, wal_autocheckpoint=4000)
+
+
+def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    connection = open_database(path, wal_autocheckpoint=4000)
+    connection.execute("pragma user_version = 99")
+    connection.close()
+    with pytest.raises(StartRefused, match="newer version"):
+        open_database(path, wal_autocheckpoint=4000)
+
+
+def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.db").symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StartRefused, match="cannot be opened"):
+        open_database(tmp_path / "store.db", wal_autocheckpoint=4000)
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
+async def test_a_new_store_waits_for_the_old_one(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    old = await lock_database(tmp_path / "store.db")
+    got: list[int] = []
+
+    async def wait() -> None:
+        got.append(await lock_database(tmp_path / "store.db"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        assert not got
+        os.close(old)
+    os.close(got[0])
+
+
+async def test_a_lock_that_is_never_given_up_ends_the_wait(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    held = await lock_database(tmp_path / "store.db")
+    with pytest.raises(StartError, match="another store"):
+        await lock_database(tmp_path / "store.db")
+    with trio.move_on_after(1) as scope:
+        await lock_database(tmp_path / "store.db")
+    assert scope.cancelled_caught
+    os.close(held)
+    os.close(await lock_database(tmp_path / "store.db"))
