@@ -47,7 +47,7 @@ $(VENV)/.environment:
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.environment
-	$(RUN) -m pip install --quiet --disable-pip-version-check -e .
+	PYTHONWARNINGS=ignore $(RUN) -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed

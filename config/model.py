@@ -81,6 +81,7 @@ class Agents(Table, frozen=True, kw_only=True):
     hang_timeout: Seconds
     memory_limit: Count
     idle_timeout: Seconds
+    max_iterations: Count
     max_restarts: Amount
     restart_period: Seconds
     start_at_once: Count

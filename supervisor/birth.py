@@ -30,7 +30,7 @@ def find_entry(text: str) -> Entry:
     module, _, name = text.partition(":")
     found: object = getattr(importlib.import_module(module), name, None)
     if not callable(found):
-        raise ImportError(f"{text} is not a function")
+        raise ImportError(f"{text} is not a function")  # noqa: TRY004 - one error for all that is wrong with it
     return cast("Entry", found)
 
 
@@ -77,7 +77,7 @@ def _run(entry: Entry, control_fd: int) -> NoReturn:
         entry(control_fd)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # the last frame of the process: nobody is left to raise to
+    except BaseException:  # noqa: BLE001 - the last frame of the process
         traceback.print_exc()
         status = CRASHED
     finally:

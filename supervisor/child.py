@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from roost.supervisor.errors import StartError, SupervisorError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +130,10 @@ def _as_start_error(exc: Exception) -> StartError:
     return exc if isinstance(exc, StartError) else StartError(_describe(exc))
 
 
-def _describe(exc: Exception) -> str:
+def _describe(exc: BaseException) -> str:
     if isinstance(exc, SupervisorError):
         return str(exc)
-    if isinstance(exc, ExceptionGroup) and len(exc.exceptions) == 1:
-        return _describe(exc.exceptions[0])
+    if isinstance(exc, BaseExceptionGroup):
+        inner: tuple[BaseException, ...] = exc.exceptions
+        return "; ".join(map(_describe, inner))
     return f"{type(exc).__name__}: {exc}"

@@ -5,11 +5,14 @@ A plan names children by id. `stop` is in the order of stopping (the youngest fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.supervisor.spec import ChildSpec, Restart, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
@@ -30,6 +29,9 @@ from roost.supervisor.spec import (
     Wait,
     check_specs,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 How = Literal["normal", "shutdown", "crash"]
 

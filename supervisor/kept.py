@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
-from roost.supervisor.child import ChildRun
 from roost.supervisor.intensity import Intensity, Window
-from roost.supervisor.spec import ChildSpec
+
+if TYPE_CHECKING:
+    from roost.supervisor.child import ChildRun
+    from roost.supervisor.spec import ChildSpec
 
 State = Literal["starting", "running", "stopping", "waiting", "stopped", "gave_up"]
 RECENT = 64

@@ -77,7 +77,7 @@ class Mailbox(Generic[M, A]):
         """
         self._put(Letter(message, None))
 
-    async def cast(self, message: M, *, timeout: float) -> None:
+    async def cast(self, message: M, *, timeout: float) -> None:  # noqa: ASYNC109
         """Put a message in; wait for room if need be. Cancelled, nothing was put in.
 
         Raises:
@@ -86,7 +86,7 @@ class Mailbox(Generic[M, A]):
         """
         await self._put_soon(Letter(message, None), trio.current_time() + timeout)
 
-    async def call(self, message: M, *, timeout: float) -> A:
+    async def call(self, message: M, *, timeout: float) -> A:  # noqa: ASYNC109
         """Put a message in and return the answer. Cancelled or timed out, the message may still be handled.
 
         Raises:

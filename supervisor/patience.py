@@ -8,7 +8,7 @@ SLICE = 5.0
 GAP = 10.0
 
 
-async def wait_patiently(event: trio.Event, timeout: float) -> bool:
+async def wait_patiently(event: trio.Event, timeout: float) -> bool:  # noqa: ASYNC109
     """Return whether the event came within the time limit.
 
     A sleep that ends more than `GAP` seconds late means that this process was stopped or suspended, and others

@@ -14,13 +14,12 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
 
 from roost.schemas import control
-from roost.schemas.base import Message
 from roost.supervisor import childlog
 from roost.supervisor.errors import (
     ChildCrashed,
@@ -32,12 +31,15 @@ from roost.supervisor.errors import (
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.liveness import Liveness
 from roost.supervisor.patience import wait_patiently
-from roost.supervisor.poller import Poller
 from roost.supervisor.reaper import ExitStatus, Reaper
-from roost.supervisor.registry import Registry
 from roost.supervisor.spec import Grace, Restart, Run, Shutdown
-from roost.supervisor.starter import Starter
-from roost.supervisor.watch import Watch
+
+if TYPE_CHECKING:
+    from roost.schemas.base import Message
+    from roost.supervisor.poller import Poller
+    from roost.supervisor.registry import Registry
+    from roost.supervisor.starter import Starter
+    from roost.supervisor.watch import Watch
 
 FORK_ATTEMPTS = 3
 TERM_GRACE = 1.0
@@ -157,12 +159,12 @@ class RunningProcess:
     def hand_over(self, message: control.Handle, handle: socket.socket | int) -> None:
         """Queue a message with a descriptor, which is closed here in any case."""
         try:
-            if self.link is None:
-                raise LinkFull("not started")
-            self.link.pass_handle(message, handle)
+            if self.link is not None:
+                self.link.pass_handle(message, handle)
+                return
         except LinkFull:
-            socket.close(handle) if isinstance(handle, int) else handle.close()
             self.abort("it does not read its control link")
+        socket.close(handle) if isinstance(handle, int) else handle.close()
 
     def ping(self) -> None:
         """Ask for a sign of life."""
@@ -265,8 +267,8 @@ class RunningProcess:
     def _claim(self, pid: int) -> None:
         self.pid = pid
         self._run.set_pid(pid)
-        if hasattr(os, "pidfd_open"):
-            with suppress(ProcessLookupError):  # it has ended already
+        with suppress(ProcessLookupError):  # it has ended already
+            if hasattr(os, "pidfd_open"):
                 self._pidfd = os.pidfd_open(pid)
         self._host.reaper.claim(pid, self._on_exit)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -40,19 +40,21 @@ class Reaper:
     def __init__(self) -> None:
         self._owners: dict[int, OnExit] = {}
         self._unclaimed: dict[int, ExitStatus] = {}
+        self._before: set[int] = set()  # children that this process had already; not ours to kill
         self._outstanding = 0
         self._sweep_wanted = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Reap until cancelled; this must be the main thread of the process."""
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+            self._before = set(identity.children(os.getpid()))
             task_status.started()
             self.reap()
             async for _ in signals:
                 self.reap()
 
     @contextmanager
-    def fork_outstanding(self) -> Iterator[None]:
+    def fork_outstanding(self) -> Generator[None]:
         """Keep every status inside this block: one of them may be that of a child whose pid is on its way."""
         self._outstanding += 1
         try:
@@ -101,6 +103,7 @@ class Reaper:
             return
         exited = taken.si_code == os.CLD_EXITED
         status = ExitStatus(taken.si_status) if exited else ExitStatus(None, taken.si_status)
+        self._before.discard(pid)
         owner = self._owners.pop(pid, None)
         if owner is not None:
             owner(status)
@@ -114,7 +117,7 @@ class Reaper:
             return
         self._sweep_wanted = False
         for pid in identity.children(os.getpid()):
-            if pid not in self._owners:
+            if pid not in self._owners and pid not in self._before:
                 # It has not been reaped, so the pid is still its own. Its end raises SIGCHLD.
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from roost.schemas.base import iso_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_LINE = 4096
 MAX_TEXT = 1024

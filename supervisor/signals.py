@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 async def serve_stop_signals(

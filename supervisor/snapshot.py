@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from roost.schemas.control import TreeNode
 from roost.supervisor import identity
-from roost.supervisor.kept import Kept
+
+if TYPE_CHECKING:
+    from roost.supervisor.kept import Kept
 
 
 def root_node(uptime: float) -> TreeNode:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import socket
 import sys
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import roost
+
+if TYPE_CHECKING:
+    import socket
 
 CONTROL_FD = 3
 _DEFAULT_SIGNALS = (

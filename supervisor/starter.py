@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 import trio
@@ -18,10 +17,14 @@ import trio
 from roost.schemas import control
 from roost.supervisor import childlog
 from roost.supervisor.errors import ForkLost, StartError
-from roost.supervisor.poller import Poller
-from roost.supervisor.reaper import ExitStatus, Reaper
 from roost.supervisor.spawn import spawn_python
-from roost.supervisor.spec import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roost.supervisor.poller import Poller
+    from roost.supervisor.reaper import ExitStatus, Reaper
+    from roost.supervisor.spec import Run
 
 ZYGOTE_MODULE = "roost.supervisor.zygote"
 MAX_PACKET = 64 * 1024

@@ -6,12 +6,10 @@ allowed, `backoff` when. A child is any async function that takes a `Run`; a sup
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
-from roost.supervisor.decision import Plan
 from roost.supervisor.errors import (
     StartError,
     TooManyChildren,
@@ -25,6 +23,11 @@ from roost.supervisor.spec import (
     check_spec,
     check_specs,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from roost.supervisor.decision import Plan
 
 How = Literal["normal", "shutdown", "crash"]
 
@@ -40,14 +43,16 @@ class Supervisor(Keeper):
         """Start the children in order, keep them, and stop them in reverse order when asked to, or cancelled.
 
         Raises:
-            StartError: a child did not get ready at the first start.
+            StartError: a child did not get ready at the first start, or the stop came before that.
             RestartLimitReached: children crashed too often.
         """
+        ready = False
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
                 with self._work:
                     if await self._start_all():
+                        ready = True
                         task_status.started()
                         await self._carry_out_plans()
             finally:
@@ -58,6 +63,8 @@ class Supervisor(Keeper):
                 self.over.set()
         if self._failure is not None:
             raise self._failure
+        if not ready:
+            raise StartError(f"{self.name} was stopped before it was ready: {self._reason}")
 
     async def serve(self, run: Run) -> None:
         """Be a child of another supervisor."""

@@ -7,13 +7,16 @@ from the moment at which both its processes have a control link.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from roost.schemas import control
 from roost.supervisor import kernel
 from roost.supervisor.errors import ActorGone, SpecError
-from roost.supervisor.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from roost.supervisor.registry import Entry, Registry
 
 BUFFER_BYTES = 1024 * 1024
 

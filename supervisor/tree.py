@@ -68,7 +68,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import trio
@@ -78,18 +78,20 @@ from roost.schemas.base import Done, Message, Refused
 from roost.supervisor import kernel
 from roost.supervisor.errors import SupervisorError
 from roost.supervisor.intensity import Intensity
-from roost.supervisor.kept import Kept
 from roost.supervisor.poller import Poller
 from roost.supervisor.process import ProcessSpec, RunningProcess
 from roost.supervisor.reaper import Reaper
 from roost.supervisor.registry import Entry, Registry
-from roost.supervisor.reports import Report
 from roost.supervisor.snapshot import child_node, root_node
 from roost.supervisor.spec import ChildSpec, Kill, Restart, Run, Strategy, Wait
 from roost.supervisor.starter import SpawnStarter, Starter, Starting, ZygoteStarter
 from roost.supervisor.supervision import Supervisor
 from roost.supervisor.switchboard import Switchboard
 from roost.supervisor.watch import Watch
+
+if TYPE_CHECKING:
+    from roost.supervisor.kept import Kept
+    from roost.supervisor.reports import Report
 
 SERVICE_INTENSITY = Intensity(10, 60.0)
 CHILD_INTENSITY = Intensity(5, 60.0)

@@ -8,15 +8,18 @@ begins anew.
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from roost.supervisor import identity
 from roost.supervisor.childlog import rotate
-from roost.supervisor.liveness import Liveness
 from roost.supervisor.patience import GAP
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roost.supervisor.liveness import Liveness
 
 WORKING_PERIOD = 5.0
 IDLE_PERIOD = 60.0

@@ -4,8 +4,9 @@ Run as `python -P -m roost.supervisor.zygote FD`, where FD is a sequenced-packet
 `Preload`, answered with a `Forked` of number 0 when all is imported; each further one is a `Fork`, which comes with two
 descriptors, the child's control link and its standard error. The socket's end is the zygote's end.
 
-It forks twice: the middle process reports the child's pid and ends, so that root, a subreaper, becomes the child's
-parent. Children therefore outlive their zygote, and root alone reaps them.
+It forks twice: a middle process forks the child, reports its pid and ends, so that root, a subreaper, becomes the
+child's parent. Children therefore outlive their zygote, and root alone reaps them. Requests that wait behind each other
+share a middle process, which costs more than a child.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from roost.supervisor import birth, kernel
 from roost.supervisor.identity import set_title
 
 MAX_PACKET = 64 * 1024
+AT_ONCE = 8
 ADOPTION_STEP = 0.0002
 ADOPTION_TIMEOUT = 10.0
 
@@ -48,7 +50,7 @@ def main() -> None:
     set_title("roost: zygote")
     entry = _prepare(sock)
     if entry is not None:
-        while _serve_one(sock, entry):
+        while _serve_some(sock, entry):
             pass
 
 
@@ -73,69 +75,109 @@ def _prepare(sock: socket.socket) -> birth.Entry | None:
     return entry
 
 
-def _serve_one(sock: socket.socket, entry: birth.Entry) -> bool:
-    data, fds, _, _ = socket.recv_fds(sock, MAX_PACKET, 2)
-    if not data:
+class _Request:
+    """A request to fork, with the descriptors that came with it."""
+
+    def __init__(self, number: int, root_pid: int, control_fd: int, stderr_fd: int) -> None:
+        self.number = number
+        self.root_pid = root_pid
+        self.control_fd = control_fd
+        self.stderr_fd = stderr_fd
+
+    def close(self) -> None:
+        os.close(self.control_fd)
+        os.close(self.stderr_fd)
+
+
+def _serve_some(sock: socket.socket, entry: birth.Entry) -> bool:
+    """Wait for a request and serve it with those that wait behind it; return False at the end of the socket."""
+    first = _receive(sock, 0)
+    if first is None:
         return False
+    requests = [first]
     try:
-        request = _decoder.decode(data)
-        if not isinstance(request, control.Fork) or len(fds) != 2:
-            raise TypeError("a request must be Fork with two descriptors")
-        forked = _fork_twice(sock, entry, request, fds[0], fds[1])
+        with suppress(BlockingIOError):
+            while len(requests) < AT_ONCE:
+                more = _receive(sock, socket.MSG_DONTWAIT)
+                if more is None:
+                    break
+                requests.append(more)
+        answers = _fork_twice(sock, entry, requests)
     finally:
-        for fd in fds:
-            os.close(fd)
-    sock.send(_encoder.encode(forked))
+        for request in requests:
+            request.close()
+    for answer in answers:
+        sock.send(_encoder.encode(answer))
     return True
 
 
+def _receive(sock: socket.socket, flags: int) -> _Request | None:
+    data, fds, _, _ = socket.recv_fds(sock, MAX_PACKET, 2, flags)
+    if not data:
+        return None
+    request = _decoder.decode(data)
+    if not isinstance(request, control.Fork) or len(fds) != 2:
+        raise TypeError("a request must be Fork with two descriptors")
+    return _Request(request.number, request.root_pid, *fds)
+
+
 def _fork_twice(
-    sock: socket.socket, entry: birth.Entry, request: control.Fork, control_fd: int, stderr_fd: int
-) -> control.Forked:
+    sock: socket.socket, entry: birth.Entry, requests: list[_Request]
+) -> list[control.Forked]:
+    """Have one middle process fork all the children; return what became of each."""
+    pids: dict[int, int] = {}
+    error = "the fork was killed"
     reading, writing = os.pipe()
     try:
         middle = os.fork()
         if middle == 0:
             os.close(reading)
-            _be_middle(sock, entry, request, control_fd, stderr_fd, writing)
+            _be_middle(sock, entry, requests, writing)
         os.close(writing)
         writing = -1
         with os.fdopen(reading, "rb") as answer:
             reading = -1
-            text = answer.read().decode()
+            lines = answer.read().decode().splitlines()
         os.waitpid(middle, 0)
-    except OSError as error:
-        return control.Forked(number=request.number, pid=0, error=str(error))
+    except OSError as failure:
+        lines = [str(failure)]
     finally:
         for fd in (reading, writing):
             if fd >= 0:
                 os.close(fd)
-    if not text.isdigit():
-        return control.Forked(number=request.number, pid=0, error=text or "the fork was killed")
-    return control.Forked(number=request.number, pid=int(text))
+    for line in lines:
+        number, _, pid = line.partition(" ")
+        if number.isdigit() and pid.isdigit():
+            pids[int(number)] = int(pid)
+        else:
+            error = line
+    return [
+        control.Forked(number=number, pid=pid, error="" if pid else error)
+        for number in (request.number for request in requests)
+        for pid in (pids.get(number, 0),)
+    ]
 
 
 def _be_middle(
-    sock: socket.socket,
-    entry: birth.Entry,
-    request: control.Fork,
-    control_fd: int,
-    stderr_fd: int,
-    writing: int,
+    sock: socket.socket, entry: birth.Entry, requests: list[_Request], writing: int
 ) -> NoReturn:
     me = os.getpid()
-    try:
-        pid = os.fork()
-    except OSError as error:
-        os.write(writing, str(error).encode())
-        os._exit(1)
-    if pid == 0:
-        os.close(writing)
-        sock.close()
-        os.setsid()
-        _wait_for_adoption(me)
-        birth.run_forked(entry, control_fd, stderr_fd, request.root_pid)
-    os.write(writing, str(pid).encode())
+    for request in requests:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.write(writing, f"{error}\n".encode())
+            break
+        if pid == 0:
+            os.close(writing)
+            sock.close()
+            for other in requests:
+                if other is not request:
+                    other.close()
+            os.setsid()
+            _wait_for_adoption(me)
+            birth.run_forked(entry, request.control_fd, request.stderr_fd, request.root_pid)
+        os.write(writing, f"{request.number} {pid}\n".encode())
     os._exit(0)
 
 
@@ -143,7 +185,7 @@ def _wait_for_adoption(middle: int) -> None:
     """Wait until the middle process has ended; a death signal set before would come from its end."""
     end = time.monotonic() + ADOPTION_TIMEOUT
     while os.getppid() == middle and time.monotonic() < end:
-        time.sleep(ADOPTION_STEP)  # noqa: TID251 - one thread, no event loop
+        time.sleep(ADOPTION_STEP)  # one thread, no event loop
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ import math
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
 
 from roost.actors.agent.maker import AgentTurns
 from roost.actors.agent.models import ModelRequests
+from roost.actors.agent.store_link import StoreLink
 from roost.actors.session.actor import SessionActor
 from roost.actors.session.approvals import permissions
 from roost.config.model import decode_settings
@@ -33,12 +35,296 @@ from roost.schemas.unions import agent_from_front, agent_from_store, peer_from_p
 from roost.supervisor import kernel
 from roost.supervisor.actor import Process, ProcessActor
 from roost.supervisor.backoff import Backoff
-from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull, RestartLimitReached
+from roost.supervisor.errors import ActorGone, LinkFull, RestartLimitReached
 from roost.supervisor.intensity import Intensity, Window
 from roost.supervisor.link import Link
 
 SESSION_RESTARTS: Final = Intensity(5, 60.0)
 SESSION_BACKOFF: Final = Backoff()
-ASK_AGAIN: Final = 0.2
 
 _log = logging.getLogger(__name__)
+
+
+class AgentActor(ProcessActor):
+    """One agent; also the host of its sessions."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        boot = decode_boot(process.start.payload)
+        self._settings = decode_settings(boot.settings)
+        self._home = boot.home
+        self._agent_id = AgentId(process.start.child_id.removeprefix("agent:"))
+        self._store = StoreLink(
+            process.nursery, self._settings.timeouts.link_call, self._resume_outboxes
+        )
+        self._models = ModelRequests()
+        self._front: Link | None = None
+        self._turns: AgentTurns | None = None
+        self._grants: set[str] = set()
+        self._sessions: dict[SessionId, SessionActor] = {}
+        self._permissions: dict[str, Permissions] = {}
+        self._stopping = False
+        self._changed = trio.Event()
+
+    @property
+    def has_store(self) -> bool:
+        """Return whether there is a link to the store."""
+        return self._store.is_up
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether no further turn is to begin."""
+        return self._stopping
+
+    @property
+    def agent_grants(self) -> set[str]:
+        """Return what has been approved for all sessions."""
+        return self._grants
+
+    async def open(self) -> None:
+        """Get ready; the store may come later."""
+        kernel.become_subreaper()
+        if self._settings.agents.nice:
+            with suppress(OSError):
+                os.nice(self._settings.agents.nice)
+        self.process.nursery.start_soon(self._sleep_when_idle)
+
+    def link_up(self, name: str, generation: int, handle: int) -> None:
+        """Take over a new end of a link."""
+        match name:
+            case "store":
+                decoder = agent_from_store
+            case "front":
+                decoder = agent_from_front
+            case "providers":
+                decoder = peer_from_providers
+            case _:
+                os.close(handle)
+                return
+        link = Link(
+            socket.socket(fileno=handle),
+            self.process.poller,
+            name=name,
+            decoder=decoder,
+            handler=self,
+            queue_bytes=self._settings.limits.link_bytes,
+        )
+        if name == "store":
+            self._store.replace(link)
+            self._greet()
+        elif name == "providers":
+            self._models.link_up(link)
+        else:
+            old, self._front = self._front, link
+            if old is not None:
+                old.close()
+
+    def on_message(self, link: Link, ref: int, message: Message) -> None:
+        """Handle what comes over any of the links."""
+        match message:
+            case ListPermissions():
+                self._list_permissions(link, ref, message)
+            case ModelDelta():
+                self._models.delta(message)
+            case _ if not self._store.is_current(link):
+                pass
+            case Acked(session_id=session_id, event_id=event_id):
+                session = self._sessions.get(session_id)
+                if session is not None:
+                    session.acked(event_id)
+            case DraftRefused(session_id=session_id, event_id=event_id, code=code):
+                session = self._sessions.get(session_id)
+                if session is not None:
+                    session.refused(event_id, code)
+            case Bell():
+                self._ring(message)
+            case _:
+                _log.error("unexpected message from %s: %s", link.name, type(message).__name__)
+
+    def on_closed(self, link: Link) -> None:
+        """Forget a link; a new one comes from root."""
+        self._store.lost(link)
+        self._models.link_down(link)
+        if self._front is link:
+            self._front = None
+
+    def close(self) -> None:
+        """Close all links, where the process does not end with its actor."""
+        for link in (self._front, self._store.link, self._models.link):
+            if link is not None:
+                link.close()
+
+    def draining(self, reason: str) -> None:
+        """Begin no further turn: the daemon is about to stop."""
+        self._stopping = True
+
+    async def wind_down(self, reason: str, grace: float) -> None:
+        """Let running turns end; those that wait for a person stay parked, and what is left is for recovery."""
+        self._stopping = True
+        while any(session.is_active for session in self._sessions.values()):
+            await self._changed.wait()
+        if self._store.is_up:
+            for session in list(self._sessions.values()):
+                await session.outbox.settled()
+
+    def send_draft(self, draft: Draft) -> bool:
+        """Queue a draft; return False if there is no link, or no room on it."""
+        return self._store.send_draft(draft)
+
+    def call_store(
+        self, message: Message, on_answer: Callable[[Message | ActorGone], None]
+    ) -> None:
+        """Call the store."""
+        self._store.call(message, on_answer)
+
+    async def ask_store(self, message: Message) -> Message:
+        """Call the store with something idempotent."""
+        return await self._store.ask(message)
+
+    def kill(self, reason: str) -> None:
+        """Have root kill this process and start it again."""
+        start = self.process.start
+        _log.error("asking to be killed: %s", reason)
+        message = KillChild(child_id=start.child_id, generation=start.generation, reason=reason)
+        with suppress(LinkFull):
+            self.process.root.cast(message)
+
+    def changed(self, session_id: SessionId) -> None:
+        """A session has begun or ended work, or has learned of a grant."""
+        self._permissions.clear()
+        self.process.set_working(any(session.is_busy for session in self._sessions.values()))
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _greet(self) -> None:
+        """Say who is here on a new link, and send again what the old one may not have carried."""
+        hello = Hello(agent_id=self._agent_id, generation=self.process.start.generation)
+        self._store.call(hello, self._welcomed)
+        for session in list(self._sessions.values()):
+            session.link_up()
+
+    def _welcomed(self, answer: Message | ActorGone) -> None:
+        match answer:
+            case Welcome(agent=agent, sessions=sessions, grants=grants):
+                self._grants.update(grants)
+                if self._turns is None:
+                    self._turns = AgentTurns(
+                        agent.spec,
+                        self._settings,
+                        home=self._home,
+                        env={**os.environ, **self.process.start.env},
+                        models=self._models,
+                    )
+                for session_id in sessions:
+                    self._open(session_id)
+            case Refused(code=code, message=text):
+                _log.error("the store does not know this agent: %s: %s", code, text)
+                self.process.request_stop(code)
+            case _:
+                pass  # the link is gone; a new one brings a new welcome
+
+    def _ring(self, bell: Bell) -> None:
+        session = self._sessions.get(bell.session_id)
+        if session is None:
+            self._open(bell.session_id)
+        elif bell.items:
+            for item in bell.items:
+                session.deliver(item)
+        else:
+            session.pull()
+
+    def _open(self, session_id: SessionId) -> SessionActor | None:
+        """Return a session, started if need be; None before the store has said who this agent is."""
+        if self._turns is None:
+            return None
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._make_session(session_id, self._turns)
+            self.process.nursery.start_soon(self._keep_session, session, self._turns)
+            self.changed(session_id)
+        return session
+
+    def _make_session(self, session_id: SessionId, turns: AgentTurns) -> SessionActor:
+        session = SessionActor(session_id, self, turns, self._settings.timeouts.turn_unwind)
+        self._sessions[session_id] = session
+        return session
+
+    async def _keep_session(self, session: SessionActor, turns: AgentTurns) -> None:
+        """Run a session until it is over; one that crashes starts again, but not for ever."""
+        window = Window(SESSION_RESTARTS)
+        session_id = session.session_id
+        while True:
+            started = trio.current_time()
+            try:
+                await session.run()
+                break
+            except Exception:  # noqa: BLE001 - one session's crash is nobody else's
+                _log.exception("session %s crashed", session_id)
+            turns.forget(session_id)
+            now = trio.current_time()
+            delay = SESSION_BACKOFF.delay(window.count(now), now - started, random.random())
+            if not window.add(now):
+                raise RestartLimitReached(f"session {session_id} crashed too often")
+            await trio.sleep(delay)
+            session = self._make_session(session_id, turns)
+        turns.forget(session_id)
+        if self._sessions.get(session_id) is session:
+            del self._sessions[session_id]
+        self.changed(session_id)
+
+    def _resume_outboxes(self) -> None:
+        for session in list(self._sessions.values()):
+            session.outbox.resume()
+
+    def _list_permissions(self, link: Link, ref: int, message: ListPermissions) -> None:
+        known = self._permissions.get(message.session_id)
+        if known is None:
+            session_id = SessionId(message.session_id)
+            session = self._open(session_id) if session_id else None
+            if session is not None and not session.is_open:
+                session.when_opened(lambda: self._answer_permissions(link, ref, session_id))
+                return
+            self._answer_permissions(link, ref, session_id)
+            return
+        with suppress(LinkFull):
+            link.reply(ref, known)
+
+    def _answer_permissions(self, link: Link, ref: int, session_id: SessionId) -> None:
+        if self._turns is None:
+            answer: Message = Refused(
+                code="BACKGROUND_RUNNER_UNAVAILABLE",
+                message="the agent is starting",
+                retryable=True,
+            )
+        else:
+            sessions = [self._sessions.get(session_id)] if session_id else self._sessions.values()
+            keys = {key for session in sessions if session for key in session.grants.session}
+            rules = permissions(self._turns.rules, self._grants, keys - self._grants)
+            answer = self._permissions[session_id] = Permissions(permissions=tuple(rules))
+        with suppress(LinkFull):
+            link.reply(ref, answer)
+
+    async def _sleep_when_idle(self) -> None:
+        """End the process when it has had nothing to do for a while and the store agrees."""
+        timeout = self._settings.agents.idle_timeout or math.inf
+        while True:
+            with trio.move_on_after(timeout) as scope:
+                await self._wait_busy()
+            if not scope.cancelled_caught:
+                await self._wait_idle()
+                continue
+            generation = self.process.start.generation
+            answer = await self.ask_store(Sleep(agent_id=self._agent_id, generation=generation))
+            if isinstance(answer, Done):
+                self.process.request_stop("idle")
+                return
+            for session in list(self._sessions.values()):
+                session.pull()
+
+    async def _wait_busy(self) -> None:
+        while not any(session.is_busy for session in self._sessions.values()):
+            await self._changed.wait()
+
+    async def _wait_idle(self) -> None:
+        while any(session.is_busy for session in self._sessions.values()):
+            await self._changed.wait()

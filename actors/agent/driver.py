@@ -194,6 +194,7 @@ class TurnDriver:
         self._dropped = True
         self._lost = self._lost or code
         self._effects.clear()
+        self._session.outbox.drop_text()
         self._finished.set()
 
     async def _think(self, results: tuple[CallResult, ...], scope: trio.CancelScope) -> None:

@@ -66,9 +66,7 @@ class AgentTurns:
 
     def resume(self, session: Session, turn: OpenTurn, events: Sequence[AnyEvent]) -> Turn:
         """Return a parked turn, rebuilt from its events."""
-        driver, machine, policy = self._make(
-            session, turn.turn_id, turn.message, turn.runner_state
-        )
+        driver, machine, policy = self._make(session, turn.turn_id, turn.message, turn.runner_state)
         driver.perform(machine.resume(*rebuild(turn.turn_id, events, turn.pending, policy)))
         return driver
 
@@ -153,7 +151,12 @@ class _NoRunner:
 
 def command_environment(env: Mapping[str, str], settings: Settings) -> dict[str, str]:
     """Return the environment of commands: that of the agent without what belongs to the daemon alone."""
-    hidden = key_variables(settings) | {"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC"}
+    hidden = key_variables(settings) | {
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "WATCHDOG_USEC",
+    }
     return {name: value for name, value in env.items() if name not in hidden}
 
 

@@ -21,20 +21,20 @@ class ModelRequests:
     """The open requests over the newest link to the providers service."""
 
     def __init__(self) -> None:
-        self._link: Link | None = None
+        self.link: Link | None = None
         self._linked = trio.Event()
         self._sinks: dict[int, Sink] = {}
         self._last = 0
 
     def link_up(self, link: Link) -> None:
         """Use this link from now on."""
-        self._link = link
+        self.link = link
         self._linked.set()
 
     def link_down(self, link: Link) -> None:
         """The link is closed; its calls have failed already."""
-        if self._link is link:
-            self._link = None
+        if self.link is link:
+            self.link = None
             self._linked = trio.Event()
 
     def delta(self, message: ModelDelta) -> None:
@@ -57,7 +57,7 @@ class ModelRequests:
         """
         with trio.move_on_after(LINK_TIMEOUT):
             await self._linked.wait()
-        link = self._link
+        link = self.link
         if link is None:
             raise ActorGone("the providers service is away")
         answers: list[Message | ActorGone] = []

@@ -104,7 +104,7 @@ def _list(context: Context, as_json: bool) -> None:
         click.echo("nothing waits for a decision", err=True)
     else:
         rows = [(asked.request_id, *_describe(asked), asked.session_id) for asked in pending]
-        print_table(("REQUEST", "WHAT", "POLICY", "SESSION"), rows)
+        print_table(("REQUEST", "WHAT", "WHY", "SESSION"), rows)
 
 
 def _to_json(asked: Asked) -> object:
@@ -114,7 +114,7 @@ def _to_json(asked: Asked) -> object:
 
 def _describe(asked: Asked) -> tuple[str, str]:
     if isinstance(asked, ApprovalAsked):
-        return describe_call(asked.tool, asked.input, 2_000), asked.policy
+        return describe_call(asked.tool, asked.input, 2_000), asked.reason or asked.policy
     return "; ".join(question.text for question in asked.questions), ""
 
 

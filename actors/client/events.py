@@ -269,3 +269,20 @@ def describe_call(tool: str, arguments: object, limit: int = 200) -> str:
     if len(text) > limit:
         return f"{text[:limit]}… ({len(text)} characters)"
     return text
+
+
+class _Output(msgspec.Struct, frozen=True):
+    output: str
+    exit_code: int | None = None
+
+
+def describe_result(text: str) -> str:
+    """Return the result of a call as a person reads it: of a command its output, and its exit status unless it is 0."""
+    try:
+        result = msgspec.json.decode(text, type=_Output)
+    except msgspec.MsgspecError:
+        return text
+    output = result.output.rstrip("\n")
+    if result.exit_code in (0, None):
+        return output or "(no output)"
+    return f"{output}\nexit status {result.exit_code}".lstrip("\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,6 +25,8 @@ from roost.actors.client.render import show
 from roost.actors.client.replies import Attached, Cancelled, Decided, Nothing, Sent
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from roost.actors.client.connection import Connection
     from roost.actors.client.prompts import LineInput
     from roost.actors.client.render import Terminal
@@ -237,3 +240,18 @@ class Conversation:
         with trio.move_on_after(5):
             return (await self._connection.call("session.cancelTurn", params, Cancelled)).cancelled
         return True
+
+    @asynccontextmanager
+    async def open(self, *, signals: bool = True) -> AsyncGenerator[trio.Nursery]:
+        """Show events and ask for decisions, and with `signals` mind Ctrl-C, until the block is left.
+
+        Yields the nursery in which that happens.
+        """
+        async with trio.open_nursery() as nursery:
+            if signals:
+                await nursery.start(self.watch_signals)
+            nursery.start_soon(self.follow)
+            nursery.start_soon(self.answer)
+            yield nursery
+            nursery.cancel_scope.cancel()
+        self._terminal.close_line()

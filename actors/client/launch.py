@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from roost.actors.client.connection import open_connection, peer_of_socket
-from roost.actors.client.errors import ClientError, NotAnswering, NotRunning, RpcError
+from roost.actors.client.errors import ClientError, NotRunning
 from roost.actors.client.replies import Readiness
 from roost.config.errors import ConfigError, HomeError
 from roost.config.files import lock_is_held, read_daemon_file
@@ -87,7 +87,7 @@ async def probe(home: Home) -> DaemonState:
     try:
         async with open_connection(home, within=PROBE_TIMEOUT) as connection:
             answer = await connection.call("health.ready", {}, Readiness, within=PROBE_TIMEOUT)
-    except (NotRunning, NotAnswering, RpcError):
+    except ClientError:
         return DaemonState(root=root)
     return DaemonState(root=root or find_root(home), ready=answer.ready)
 

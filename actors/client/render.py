@@ -23,12 +23,13 @@ from roost.actors.client.events import (
     UserSaid,
     clean,
     describe_call,
+    describe_result,
 )
+from roost.actors.client.replies import TreeNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from roost.actors.client.replies import TreeNode
 
 MAX_RESULT_LINES = 12
 MAX_RESULT_CHARACTERS = 2_000
@@ -102,7 +103,8 @@ def show(terminal: Terminal, event: Event) -> None:
         case ToolRequested(tool=tool, input=arguments):
             terminal.note(f"* {describe_call(tool, arguments)}", fg="cyan")
         case ToolEnded(text=text, failed=failed):
-            terminal.note(_indent(clean(text)), **({"fg": "red"} if failed else {"dim": True}))
+            style = {"fg": "red"} if failed else {"dim": True}
+            terminal.note(_indent(clean(describe_result(text))), **style)
         case ApprovalAsked():
             _show_approval(terminal, event)
         case QuestionAsked():
@@ -194,12 +196,13 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def tree_lines(nodes: Sequence[TreeNode]) -> list[str]:
-    """Return the supervision tree as lines."""
+    """Return the supervision tree as lines; a supervisor that is no process of its own stands below the root."""
     known = {node.child_id for node in nodes}
+    top = next((node.child_id for node in nodes if not node.parent), "")
+    groups = dict.fromkeys(node.parent for node in nodes if node.parent not in known | {""})
     below: dict[str, list[TreeNode]] = {}
-    for node in nodes:
-        parent = node.parent if node.parent in known and node.parent != node.child_id else ""
-        below.setdefault(parent, []).append(node)
+    for node in (*nodes, *(TreeNode(child_id=name, parent=top) for name in groups)):
+        below.setdefault(node.parent, []).append(node)
     lines: list[str] = []
     _add_lines(lines, below, "", "", set())
     return lines

@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-import trio
 
 from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError, RpcError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 SANDBOXES = ("readOnly", "workspaceWrite", "dangerFullAccess")
 PASSED_ON = ("PATH", "LANG", "VIRTUAL_ENV", "SSH_AUTH_SOCK")
-DRAIN = 2.0
 
 APPROVE_ALL = click.option("--yes", is_flag=True, help="Approve whatever the agent asks for.")
 
@@ -94,14 +92,9 @@ async def _run(connection: Connection, params: Mapping[str, object], approve_all
     talk = Conversation(connection, terminal, lines=open_stdin(), approve_all=approve_all)
     created = await create_agent(connection, params)
     terminal.note(f"agent {created.agent_id}", dim=True)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(talk.watch_signals)
-        nursery.start_soon(talk.follow)
-        nursery.start_soon(talk.answer)
+    async with talk.open():
         await talk.attach(created.session_id, client_name())
         await talk.ended.wait()
-        nursery.cancel_scope.cancel()
-    terminal.close_line()
     return talk.exit_status
 
 
@@ -136,16 +129,11 @@ async def _attach(connection: Connection, session: Session, approve_all: bool) -
     lines = open_stdin()
     talk = Conversation(connection, terminal, lines=lines, approve_all=approve_all, stay=True)
     terminal.note(f"agent {session.agent_id}; Ctrl-C or Ctrl-D leaves", dim=True)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(talk.watch_signals)
-        nursery.start_soon(talk.follow)
-        nursery.start_soon(talk.answer)
+    async with talk.open() as nursery:
         await talk.attach(session.session_id, client_name())
         if sys.stdin.isatty():
             nursery.start_soon(talk.chat)
         await talk.ended.wait()
-        nursery.cancel_scope.cancel()
-    terminal.close_line()
     return talk.exit_status
 
 
@@ -182,27 +170,21 @@ async def _send(
         lines=None if as_json else open_stdin(),
         approve_all=approve_all,
         only_from=message_id,
+        stay=True,
     )
     sent: Sent | None = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(talk.watch_signals)
-        nursery.start_soon(talk.follow)
-        nursery.start_soon(talk.answer)
-        await talk.attach(session.session_id, client_name())
+    async with talk.open() as nursery:
 
         async def deliver() -> None:
             nonlocal sent
             sent = await talk.send(text, message_id)
-            # The answer comes behind the last event; that one may still wait to be shown.
-            with trio.move_on_after(DRAIN):
-                await talk.ended.wait()
-            nursery.cancel_scope.cancel()
+            # The answer comes behind the last event of the turn; that one is to be shown first.
+            await connection.drained()
+            talk.ended.set()
 
+        await talk.attach(session.session_id, client_name())
         nursery.start_soon(deliver)
         await talk.ended.wait()
-        if talk.exit_status == 130 and sent is None:
-            nursery.cancel_scope.cancel()
-    terminal.close_line()
     if as_json and sent is not None:
         print_json({"messageId": sent.message_id, "turnId": sent.turn_id, "outcome": sent.outcome})
     return (

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 import trio
@@ -145,7 +146,5 @@ def _take_status(started: Started) -> CommandEnded:
 
 
 def _signal_group(group: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -67,7 +68,5 @@ def _lower_limit(pid: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft <= PLAIN_DESCRIPTORS:
         return
-    try:
+    with suppress(OSError):  # it may have ended already
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (PLAIN_DESCRIPTORS, hard))
-    except OSError:
-        pass  # it has ended already

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MAX_ANCESTORS = 128
+WALKS = 3
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -60,20 +61,37 @@ def is_trusted(peer: PeerIdentity | None, root_pid: int) -> bool | None:
 
 
 def descends_from(pid: int, ancestor: int) -> bool:
-    """Return whether a process has this ancestor, as far as the process table tells."""
-    for _ in range(MAX_ANCESTORS):
-        pid = _parent(pid)
-        if pid == ancestor:
-            return True
-        if pid <= 1:
-            return False
+    """Return whether a process has this ancestor. One that has ended is taken to have it: nobody can tell any more.
+
+    0 is a process outside of this system's view, which none of the daemon's children can be.
+    """
+    if pid == 0:
+        return False
+    for _ in range(WALKS):
+        found = _walk(pid, ancestor)
+        if found is not None:
+            return found
     return True
 
 
-def _parent(pid: int) -> int:
+def _walk(pid: int, ancestor: int) -> bool | None:
+    """Return None if the process, or one of its ancestors, ended meanwhile."""
+    for _ in range(MAX_ANCESTORS):
+        if pid <= 1:
+            return False
+        parent = _parent(pid)
+        if parent is None:
+            return None
+        if parent == ancestor:
+            return True
+        pid = parent
+    return None
+
+
+def _parent(pid: int) -> int | None:
     try:
         # The name of a process may hold anything, so the fields are counted from its closing bracket.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return int(fields[1])
     except (OSError, IndexError, ValueError):
-        return 0
+        return None

@@ -28,6 +28,10 @@ M = TypeVar("M", bound=Message)
 _log = logging.getLogger(__name__)
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Call(Generic[M]):
     __slots__ = ("deadline", "gateway", "message", "promise", "ref", "repeat", "shape")
 
@@ -67,7 +71,7 @@ class Gateway:
     def __init__(self, name: str, timers: Timers, timeout: float, *, waits: bool = True) -> None:
         self.name = name
         self.link: Link | None = None
-        self.on_busy: Callable[[], None] | None = None
+        self.on_call: Callable[[], None] = _nothing
         self._timers = timers
         self._timeout = timeout or 30.0
         self._waits = waits
@@ -81,9 +85,10 @@ class Gateway:
         self._drop_done()
         return bool(self._calls)
 
-    def connect(self, link: Link) -> None:
-        """Use this link from now on; what waited is sent in its order."""
+    def connect(self, link: Link, *, before: Callable[[], None] = _nothing) -> None:
+        """Use this link from now on; after `before`, what waited is sent in its order."""
         self.link = link
+        before()
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
             if not call.promise.done:
@@ -112,6 +117,7 @@ class Gateway:
         self._calls.append(call)  # type: ignore[arg-type]  # a call's own shape only matters to itself
         if not self._armed:
             self._arm()
+        self.on_call()
         if self.link is None:
             self.lost(call, sent=False)
         else:
@@ -148,8 +154,6 @@ class Gateway:
         self._armed = True
         seconds = self._calls[0].deadline - trio.current_time()
         self._timers.after(seconds, self._expire)
-        if self.on_busy is not None:
-            self.on_busy()
 
     def _expire(self) -> None:
         """All calls have the same time, so the oldest is the first to run out of it."""

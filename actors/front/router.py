@@ -11,7 +11,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
-import trio
 
 from roost.actors.errors import DaemonError, Internal, WrongState
 from roost.actors.front.attachments import Visitor
@@ -151,7 +150,7 @@ class Caller:
 
     def receive(self, line: bytes) -> None:
         """Handle one message of the client."""
-        now = trio.current_time() if self.metered else 0.0
+        now = self.services.timers.now() if self.metered else 0.0
         outcome = self.connection.receive(line, now)
         if outcome is None:
             return

@@ -29,12 +29,12 @@ class Services:
     """One per front."""
 
     def __init__(
-        self, boot: Boot, settings: Settings, timers: Timers, nursery: trio.Nursery, cookie: str
+        self, boot: Boot, settings: Settings, timers: Timers, nursery: trio.Nursery
     ) -> None:
         self.boot = boot
         self.settings = settings
         self.timers = timers
-        self.cookie = cookie
+        self.cookie = ""
         timeout = settings.timeouts.link_call
         self.store = Gateway("store", timers, timeout)
         self.root = Gateway("root", timers, timeout)
@@ -47,9 +47,10 @@ class Services:
         )
         self.agent_of: dict[str, str] = {}
         self.stopping = False
-        self.connections: dict[str, int] = {"unix": 0, "websocket": 0}
+        self.connections = {"unix": 0, "websocket": 0}
         self.requests = 0
         self._nursery = nursery
+        self._empty = trio.Event()
         self._ending: set[str] = set()
 
     @property
@@ -61,6 +62,18 @@ class Services:
     def uptime_ms(self) -> int:
         """How long the daemon has been running."""
         return max(0, now_ms() - self.boot.started_at)
+
+    def count(self, transport: str, connections: int) -> None:
+        """Note how many connections of a transport are open."""
+        self.connections[transport] = connections
+        if not any(self.connections.values()):
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Wait until no connection is open."""
+        while any(self.connections.values()):
+            self._empty = trio.Event()
+            await self._empty.wait()
 
     def in_thread(self, function: Callable[[], T], seconds: float) -> Promise[T | DaemonError]:
         """Run something that may block for a while; it gives `OVERLOADED` if it does so for longer."""

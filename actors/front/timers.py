@@ -42,6 +42,10 @@ class Timers:
             self._changed.set()
         return timer
 
+    def now(self) -> float:
+        """Return the time that deadlines are measured by."""
+        return trio.current_time()
+
     async def run(self) -> None:
         """Fire timers until cancelled."""
         while True:

@@ -170,11 +170,16 @@ class Outbox:
             if not entry.sent and not self._send(entry):
                 return
 
+    def drop_text(self) -> None:
+        """Forget text that is not a draft yet: its turn was never to begin."""
+        self._pieces.clear()
+        self._text_bytes = 0
+
     def drop(self) -> None:
         """Forget everything without an answer: this session belongs to somebody else now."""
+        self.drop_text()
         self._entries.clear()
-        self._pieces.clear()
-        self._bytes = self._text_bytes = self._unsent = 0
+        self._bytes = self._unsent = 0
         self._waiters.unpark_all()
 
     async def room(self) -> None:

@@ -40,11 +40,9 @@ GROUP_BYTES: Final = 8 * 1024 * 1024
 KEPT_BYTES: Final = 256 * 1024 * 1024
 STALL_SECONDS: Final = 0.5
 RECOVERING: Final = "recovering"
+WATCHES: Final = (session.Watch, session.Unwatch, session.WatchAll)
 READS: Final = (
     session.ReadPage,
-    session.Watch,
-    session.Unwatch,
-    session.WatchAll,
     session.GetSession,
     session.ListSessions,
     session.Count,
@@ -186,7 +184,13 @@ class StoreActor(ProcessActor):
         """Keep what came until the sweep is over."""
         agent_id = self._peers[link]
         waiting = Waiting(link, ref, Item(agent_id, message))
-        if isinstance(message, READS):
+        if isinstance(message, WATCHES) and self._desk is not None:
+            # Takes effect between what this link asked for before it and after it.
+            if any(other.link is link and other.is_request for other in self._writes):
+                self._write_all(self._desk)
+            self._answer_read(self._desk, waiting)
+            return
+        if isinstance(message, READS + WATCHES):
             self._reads.append(waiting)
             return
         self._writes.append(waiting)
@@ -211,17 +215,20 @@ class StoreActor(ProcessActor):
     def _on_sweep(self) -> None:
         if self._desk is None:
             return
-        while self._writes and self._is_due():
-            group = self._take_group()
-            if not group:
-                break
-            self._commit(self._desk, group)
-        if not self._writes:
-            self._urgent = False
+        if self._writes and self._is_due():
+            self._write_all(self._desk)
         if self._reads:
             reads, self._reads = self._reads, []
             for waiting in reads:
                 self._answer_read(self._desk, waiting)
+
+    def _write_all(self, desk: Desk) -> None:
+        while self._writes:
+            group = self._take_group()
+            if not group:
+                return
+            self._commit(desk, group)
+        self._urgent = False
 
     def _is_due(self) -> bool:
         """Return whether a group is to be written now; text deltas alone wait until a little after the last one."""

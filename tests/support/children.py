@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,11 @@ from roost.supervisor.errors import StartRefused
 from roost.supervisor.link import Link
 
 CHUNK = 1 << 20
+
+
+def block() -> None:
+    """Stop the event loop of this process."""
+    time.sleep(600)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +110,7 @@ class Deaf(Well):
         await trio.sleep(0.05)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.note("deaf")
-        time.sleep(600)
+        block()
 
 
 class Hangs(Well):
@@ -116,7 +122,7 @@ class Hangs(Well):
         self.block_the_loop()
 
     def block_the_loop(self) -> None:
-        time.sleep(600)
+        block()
 
 
 class Grows(Well):
@@ -127,13 +133,16 @@ class Grows(Well):
         await trio.sleep_forever()
 
 
+def leave_one() -> int:
+    """Start a process in a session of its own; return its pid."""
+    return os.posix_spawnp("sleep", ["sleep", "600"], os.environ, setsid=True)
+
+
 class Escapes(Well):
     """Leaves a grandchild in a session of its own, then ends."""
 
     async def act(self) -> None:
-        argv = ["sleep", "600"]
-        pid = os.posix_spawnp(argv[0], argv, os.environ, setsid=True)
-        self.note(f"grandchild {pid}")
+        self.note(f"grandchild {leave_one()}")
         await trio.sleep(self.plan.after)
         os._exit(self.plan.status)
 
@@ -144,15 +153,13 @@ class Lingers(Well):
     async def act(self) -> None:
         os.close(self.process.root.fileno())
         await trio.sleep(0.01)
-        time.sleep(600)
+        block()
 
 
 class Talks(Well):
     """Sends each new peer its name, and notes what peers send."""
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
-        import socket
-
         self.note(f"link {name} {generation}")
         link = Link(
             socket.socket(fileno=handle),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -18,6 +19,9 @@ from roost.supervisor.signals import serve_stop_signals
 from roost.supervisor.spec import Restart
 from roost.supervisor.starter import Starting
 from roost.supervisor.tree import Dynamic, ProcessTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def spec(home: Path, name: str, kind: str) -> ProcessSpec:
@@ -30,6 +34,11 @@ def spec(home: Path, name: str, kind: str) -> ProcessSpec:
         restart=Restart.TRANSIENT,
         sweeps=True,
     )
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - what is outside raises no event
+        await trio.sleep(0.01)
 
 
 async def run_root(home: Path) -> None:
@@ -46,19 +55,21 @@ async def run_root(home: Path) -> None:
         def stop(reason: str) -> None:
             nursery.start_soon(tree.stop, reason)
 
+        def hurry(reason: str) -> None:
+            tree.hurry()
+
         async def serve() -> None:
             await nursery.start(tree.run)
             for number in range(3):
                 tree.ensure_child(f"a{number}")
-            while len(identity.descendants(os.getpid())) < 9:
-                await trio.sleep(0.01)
+            await until(lambda: len(identity.descendants(os.getpid())) == 9)
             pids = [process.pid for process in identity.descendants(os.getpid())]
             (home / "new").write_text(" ".join(map(str, [os.getpid(), *pids])))
             (home / "new").rename(home / "ready")
             await tree.over.wait()
             nursery.cancel_scope.cancel()
 
-        await nursery.start(serve_stop_signals, stop, lambda _: tree.hurry())
+        await nursery.start(serve_stop_signals, stop, hurry)
         nursery.start_soon(serve)
 
 

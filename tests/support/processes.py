@@ -17,7 +17,7 @@ from roost.supervisor.starter import Starting
 from roost.supervisor.tree import Dynamic, ProcessTree
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     import pytest
 
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 SUPPORT = Path(__file__).parent
 Mode = Literal["zygote", "spawn"]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something outside that raises no event is so; a time limit is the caller's."""
+    while not holds():  # noqa: ASYNC110 - what is outside raises no event
+        await trio.sleep(0.01)
 
 
 class Forest:
@@ -35,9 +41,6 @@ class Forest:
         self.mode: Mode = mode
         self.reports: list[Report] = []
         self.note = home / "note"
-        self.plans: dict[str, dict[str, object]] = {}
-        self.kinds: dict[str, str] = {}
-        self.limits: dict[str, dict[str, object]] = {}
         self._news = trio.Event()
         old = os.environ.get("PYTHONPATH", "")
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SUPPORT), old])))
@@ -71,6 +74,31 @@ class Forest:
             sweeps=sweeps,
         )
 
+    def maker(
+        self,
+        kind: str,
+        *,
+        sweeps: bool = False,
+        grace: float = 2.0,
+        ready_timeout: float = 10.0,
+        hang_timeout: float | None = None,
+        memory_limit: int | None = None,
+        **plan: object,
+    ) -> Callable[[str], ProcessSpec]:
+        """Return what makes the spec of a dynamic child of this kind."""
+        return lambda name: self.spec(
+            name,
+            kind,
+            Restart.TRANSIENT,
+            commands=False,
+            sweeps=sweeps,
+            grace=grace,
+            ready_timeout=ready_timeout,
+            hang_timeout=hang_timeout,
+            memory_limit=memory_limit,
+            **plan,
+        )
+
     def on_report(self, report: Report) -> None:
         self.reports.append(report)
         self._news.set()
@@ -84,13 +112,10 @@ class Forest:
                 return found[count - 1]
             await self._news.wait()
 
-    async def wait_for_note(self, text: str) -> str:
-        """Wait until a child has noted a line with this text; return the line."""
-        while True:
-            for line in self.notes():
-                if text in line:
-                    return line
-            await trio.sleep(0.01)
+    async def wait_for_note(self, text: str, count: int = 1) -> str:
+        """Wait until children have noted so many lines with this text; return the last of them."""
+        await until(lambda: sum(text in line for line in self.notes()) >= count)
+        return [line for line in self.notes() if text in line][-1]
 
     def notes(self) -> list[str]:
         return self.note.read_text().splitlines() if self.note.exists() else []
@@ -138,7 +163,7 @@ class Forest:
 
 
 @asynccontextmanager
-async def run_tree(tree: ProcessTree, limit: float = 30.0) -> AsyncIterator[ProcessTree]:
+async def run_tree(tree: ProcessTree, limit: float = 30.0) -> AsyncGenerator[ProcessTree]:
     """Run a tree for the length of a block, and at most for `limit` seconds; stop it in order."""
     with trio.fail_after(limit):
         async with trio.open_nursery() as nursery:

@@ -119,9 +119,18 @@ class Front(Peer):
         super().on_message(link, ref, message)
 
     async def watch(self, session_id: str) -> session.Watched:
-        watched = await self.call(session.Watch(session_id=SessionId(session_id)), session.Watched)
-        self.last[session_id] = watched.row.last_sequence
-        return watched
+        """Watch; the position is taken over when the answer comes, as the next message may follow at once."""
+        answers: list[session.Watched] = []
+
+        def take(answer: object) -> None:
+            assert isinstance(answer, session.Watched), answer
+            self.last[session_id] = answer.row.last_sequence
+            answers.append(answer)
+            self._tell()
+
+        self.link.call_nowait(session.Watch(session_id=SessionId(session_id)), take)
+        await self.until(lambda: bool(answers))
+        return answers[0]
 
     async def create(
         self, agent_id: str = "", session_id: str = "", text: str | None = None
@@ -169,6 +178,7 @@ class Agent(Peer):
         self.agent_id = AgentId(agent_id)
         self.generation: dict[str, int] = {}
         self.unanswered: dict[str, turn.Draft] = {}
+        # The sequences that came; one answer covers the drafts before it.
         self.acked: dict[str, int] = {}
         self.refused: dict[str, str] = {}
 
@@ -178,8 +188,8 @@ class Agent(Peer):
                 for draft in list(self.unanswered.values()):
                     if draft.session_id == session_id:
                         del self.unanswered[draft.event_id]
-                        self.acked[draft.event_id] = sequence
                         if draft.event_id == event_id:
+                            self.acked[event_id] = sequence
                             break
             case turn.DraftRefused(event_id=event_id, code=code):
                 self.refused[event_id] = code

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,13 +17,14 @@ from roost.schemas import control
 from roost.schemas.base import Message
 from roost.schemas.unions import agent_from_store, front_from_store
 from roost.supervisor.link import ControlLink, Link
+from roost.supervisor.poller import Poller
 from tests.support.store import Agent, Front, Peer, Root, boot_payload, settings_with
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from roost.config.model import Settings
-    from roost.supervisor.poller import Poller
 
 PROGRAM = """
 import sys, trio
@@ -89,7 +91,27 @@ class StoreProcess:
         """End the store as root does, and reap it."""
         if self._process is not None:
             self.root.link.cast(control.Stop(reason="the test has ended"))
+            self.root.link.flush()
             await trio.to_thread.run_sync(self._process.wait)
             self._process = None
         for link in self._links:
             link.close()
+
+
+@asynccontextmanager
+async def store_process(
+    home: Path, settings: Settings | None = None
+) -> AsyncIterator[StoreProcess]:
+    poller = Poller()
+    store = StoreProcess(home, poller, settings)
+    with trio.fail_after(90):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            try:
+                await store.start(cold=True)
+                yield store
+            finally:
+                with trio.CancelScope(shield=True):
+                    await store.stop()
+            nursery.cancel_scope.cancel()
+    poller.close()

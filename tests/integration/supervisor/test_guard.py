@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 import trio
 
 from roost.supervisor.spawn import child_argv, child_env
-from tests.support.processes import SUPPORT
+from tests.support.processes import SUPPORT, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +37,7 @@ class Guarded:
 
     async def wait_ready(self) -> None:
         with trio.fail_after(20):
-            while not (self.home / "ready").exists():
-                await trio.sleep(0.01)
+            await until((self.home / "ready").exists)
         self.pids = [int(pid) for pid in (self.home / "ready").read_text().split()]
         assert (
             len(self.pids) == 10
@@ -47,12 +47,14 @@ class Guarded:
     def root(self) -> int:
         return self.pids[0]
 
+    def living(self) -> list[int]:
+        return [pid for pid in self.pids if psutil.pid_exists(pid)]
+
     async def wait_end(self, seconds: float) -> int:
         """Wait until the guard has ended; return its status. It is the last one to end."""
         with trio.fail_after(seconds):
-            while self.guard.poll() is None:
-                await trio.sleep(0.005)
-        assert [pid for pid in self.pids if psutil.pid_exists(pid)] == []
+            await until(lambda: self.guard.poll() is not None)
+        assert self.living() == []
         return self.guard.returncode
 
 
@@ -85,19 +87,16 @@ async def test_when_the_guard_is_killed_root_stops_cleanly(guarded: Guarded) -> 
     guarded.guard.kill()
     guarded.guard.wait()
     with trio.fail_after(10):
-        while any(psutil.pid_exists(pid) for pid in guarded.pids):
-            reap_what_came_here()
-            await trio.sleep(0.01)
+        await until(lambda: reap_what_came_here() and not guarded.living())
     assert "store: stop SIGTERM" in (guarded.home / "note").read_text()
 
 
-def reap_what_came_here() -> None:
+def reap_what_came_here() -> bool:
     """Take the statuses of what this process, a subreaper, has inherited."""
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
-    except ChildProcessError:
-        return
+    return True
 
 
 def run_guard(*argv: str) -> int:

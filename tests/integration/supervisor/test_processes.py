@@ -14,7 +14,7 @@ import trio
 from roost.supervisor.errors import RestartLimitReached, StartError, StartRefused
 from roost.supervisor.intensity import Intensity
 from roost.supervisor.spec import Restart
-from tests.support.processes import run_tree
+from tests.support.processes import run_tree, until
 
 if TYPE_CHECKING:
     from tests.support.processes import Forest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def test_a_child_that_exits_with_status_0_has_ended_and_is_not_restarted(
     forest: Forest,
 ) -> None:
-    async with run_tree(forest.tree(lambda name: forest.spec(name, "ends"))) as tree:
+    async with run_tree(forest.tree(forest.maker("ends"))) as tree:
         tree.ensure_child("a")
         exit_ = await forest.wait_for("a", "exit")
         assert exit_.how == "normal"
@@ -34,7 +34,7 @@ async def test_a_child_that_exits_with_status_0_has_ended_and_is_not_restarted(
 async def test_a_child_that_exits_with_status_1_is_restarted_and_its_last_words_are_kept(
     forest: Forest,
 ) -> None:
-    async with run_tree(forest.tree(lambda name: forest.spec(name, "ends", status=1))) as tree:
+    async with run_tree(forest.tree(forest.maker("ends", status=1))) as tree:
         tree.ensure_child("a")
         exit_ = await forest.wait_for("a", "exit")
         assert exit_.how == "crash"
@@ -46,7 +46,7 @@ async def test_a_child_that_exits_with_status_1_is_restarted_and_its_last_words_
 
 
 async def test_a_child_ended_by_a_signal_has_crashed(forest: Forest) -> None:
-    make = lambda name: forest.spec(name, "ends", signal=int(signal.SIGKILL))  # noqa: E731
+    make = forest.maker("ends", signal=int(signal.SIGKILL))
     async with run_tree(forest.tree(make, budget=Intensity(0, 60.0))) as tree:
         tree.ensure_child("a")
         assert (await forest.wait_for("a", "exit")).reason == "ended by SIGKILL"
@@ -59,7 +59,7 @@ async def test_a_child_ended_by_a_signal_has_crashed(forest: Forest) -> None:
 
 
 async def test_an_exception_is_a_crash_with_a_traceback_in_the_log(forest: Forest) -> None:
-    make = lambda name: forest.spec(name, "raises")  # noqa: E731
+    make = forest.maker("raises")
     async with run_tree(forest.tree(make, budget=Intensity(0, 60.0))) as tree:
         tree.ensure_child("a")
         exit_ = await forest.wait_for("a", "exit")
@@ -95,7 +95,7 @@ async def test_a_service_that_refuses_to_start_says_why(forest: Forest) -> None:
 async def test_a_dynamic_child_that_dies_early_is_tried_again_until_it_is_given_up(
     forest: Forest,
 ) -> None:
-    make = lambda name: forest.spec(name, "diesearly")  # noqa: E731
+    make = forest.maker("diesearly")
     async with run_tree(forest.tree(make, budget=Intensity(2, 60.0))) as tree:
         tree.ensure_child("a")
         await forest.wait_for("a", "give_up")
@@ -105,7 +105,7 @@ async def test_a_dynamic_child_that_dies_early_is_tried_again_until_it_is_given_
 async def test_a_child_that_ignores_every_request_to_stop_is_killed_after_the_grace(
     forest: Forest,
 ) -> None:
-    make = lambda name: forest.spec(name, "deaf", grace=0.3)  # noqa: E731
+    make = forest.maker("deaf", grace=0.3)
     async with run_tree(forest.tree(make)) as tree:
         tree.ensure_child("a")
         await forest.wait_for_note("deaf")
@@ -116,7 +116,7 @@ async def test_a_child_that_ignores_every_request_to_stop_is_killed_after_the_gr
 
 
 async def test_a_hung_child_leaves_its_stack_and_is_restarted(forest: Forest) -> None:
-    make = lambda name: forest.spec(name, "hangs", hang_timeout=0.6)  # noqa: E731
+    make = forest.maker("hangs", hang_timeout=0.6)
     async with run_tree(forest.tree(make, budget=Intensity(0, 60.0))) as tree:
         tree.ensure_child("a")
         exit_ = await forest.wait_for("a", "exit")
@@ -133,7 +133,7 @@ async def test_a_child_above_its_memory_limit_is_ended_with_that_reason(
     forest: Forest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roost.supervisor.watch.WORKING_PERIOD", 0.2)
-    make = lambda name: forest.spec(name, "grows", status=200, memory_limit=150 << 20)  # noqa: E731
+    make = forest.maker("grows", status=200, memory_limit=150 << 20)
     async with run_tree(forest.tree(make, budget=Intensity(0, 60.0))) as tree:
         tree.ensure_child("a")
         exit_ = await forest.wait_for("a", "exit")
@@ -142,20 +142,19 @@ async def test_a_child_above_its_memory_limit_is_ended_with_that_reason(
 
 
 async def test_what_a_child_leaves_in_another_session_is_killed(forest: Forest) -> None:
-    make = lambda name: forest.spec(name, "escapes", sweeps=True)  # noqa: E731
+    make = forest.maker("escapes", sweeps=True)
     async with run_tree(forest.tree(make)) as tree:
         tree.ensure_child("a")
         line = await forest.wait_for_note("grandchild")
         pid = int(line.rpartition(" ")[2])
         await forest.wait_for("a", "exit")
-        while psutil.pid_exists(pid):
-            await trio.sleep(0.01)
+        await until(lambda: not psutil.pid_exists(pid))
 
 
 async def test_a_child_that_closes_its_control_link_and_lives_on_is_killed(
     forest: Forest,
 ) -> None:
-    make = lambda name: forest.spec(name, "lingers")  # noqa: E731
+    make = forest.maker("lingers")
     async with run_tree(forest.tree(make, budget=Intensity(0, 60.0))) as tree:
         tree.ensure_child("a")
         exit_ = await forest.wait_for("a", "exit")
@@ -165,7 +164,7 @@ async def test_a_child_that_closes_its_control_link_and_lives_on_is_killed(
 async def test_a_service_that_crashes_too_often_ends_the_tree(forest: Forest) -> None:
     spec = forest.spec("bad", "ends", Restart.PERMANENT, status=1)
     tree = forest.tree(services=[spec], intensity=Intensity(2, 60.0))
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is the life of the tree
         async with run_tree(tree):
             tree.ensure_child("a")
             await trio.sleep_forever()
@@ -199,7 +198,7 @@ async def test_a_cancelled_tree_stops_its_processes_in_order(forest: Forest) -> 
 
 
 async def test_hurry_kills_without_waiting(forest: Forest) -> None:
-    make = lambda name: forest.spec(name, "deaf", grace=60.0)  # noqa: E731
+    make = forest.maker("deaf", grace=60.0)
     async with run_tree(forest.tree(make)) as tree:
         tree.ensure_child("a")
         await forest.wait_for_note("deaf")
@@ -224,7 +223,7 @@ async def test_no_descriptor_is_left_after_a_hundred_starts(forest: Forest) -> N
     count = 100 if forest.mode == "zygote" else 15
     links = [("agent:*", "store")]
     services = [forest.spec("store", "talks")]
-    tree = forest.tree(lambda name: forest.spec(name, "talks"), services=services, links=links)
+    tree = forest.tree(forest.maker("talks"), services=services, links=links)
     async with run_tree(tree, 60.0):
         tree.ensure_child("first")
         await forest.wait_for("first", "ready")

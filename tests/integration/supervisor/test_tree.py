@@ -6,14 +6,13 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import trio
-
 from roost.schemas import control
 from roost.supervisor.intensity import Intensity
 from roost.supervisor.spec import Restart
 from tests.support.processes import run_tree
 
 if TYPE_CHECKING:
+    from roost.supervisor.process import ProcessSpec
     from tests.support.processes import Forest
 
 LINKS = [("front", "store"), ("agent:*", "store"), ("front", "agent:*")]
@@ -25,7 +24,7 @@ def pid_of(nodes: tuple[control.TreeNode, ...], name: str) -> int:
 
 async def test_every_pair_of_the_table_is_linked(forest: Forest) -> None:
     services = [forest.spec(name, "talks") for name in ("store", "front")]
-    make = lambda name: forest.spec(name, "talks")  # noqa: E731
+    make = forest.maker("talks")
     async with run_tree(forest.tree(make, services=services, links=LINKS)) as tree:
         tree.ensure_child("a")
         for line in (
@@ -42,7 +41,7 @@ async def test_every_pair_of_the_table_is_linked(forest: Forest) -> None:
 async def test_a_restarted_service_gets_new_ends_to_all_its_peers(zygote_forest: Forest) -> None:
     forest = zygote_forest
     services = [forest.spec(name, "talks", Restart.PERMANENT) for name in ("store", "front")]
-    make = lambda name: forest.spec(name, "talks")  # noqa: E731
+    make = forest.maker("talks")
     async with run_tree(forest.tree(make, services=services, links=LINKS)) as tree:
         for name in ("a", "b"):
             tree.ensure_child(name)
@@ -58,7 +57,7 @@ async def test_a_restarted_service_gets_new_ends_to_all_its_peers(zygote_forest:
 async def test_watchers_are_told_what_happens_to_dynamic_children(zygote_forest: Forest) -> None:
     forest = zygote_forest
     services = [forest.spec("store", "well", Restart.PERMANENT)]
-    make = lambda name: forest.spec(name, "ends", status=1)  # noqa: E731
+    make = forest.maker("ends", status=1)
     tree = forest.tree(make, services=services, watchers=("store",), budget=Intensity(0, 60.0))
     async with run_tree(tree):
         tree.ensure_child("a")
@@ -67,8 +66,7 @@ async def test_watchers_are_told_what_happens_to_dynamic_children(zygote_forest:
         assert reports == ["started", "ready", "crashed", "gave_up"]
         os.kill(pid_of(tree.snapshot(), "store"), signal.SIGKILL)
         await forest.wait_for_note("store: start 2")
-        while sum("report a gave_up" in line for line in forest.notes()) < 2:
-            await trio.sleep(0.01)
+        await forest.wait_for_note("store: report a gave_up", 2)
 
 
 async def test_a_service_commands_the_tree(zygote_forest: Forest) -> None:
@@ -81,15 +79,14 @@ async def test_a_service_commands_the_tree(zygote_forest: Forest) -> None:
     services = [forest.spec("front", "well", commands=True, ask=ask)]
     async with run_tree(forest.tree(services=services)):
         await forest.wait_for_note("a: start 1 kept")
-        while sum("front: answer Done" in line for line in forest.notes()) < 3:
-            await trio.sleep(0.01)
+        await forest.wait_for_note("front: answer Done", 3)
         assert (await forest.wait_for("a", "ready")).generation == 1
 
 
 async def test_a_child_without_the_right_commands_nobody(zygote_forest: Forest) -> None:
     forest = zygote_forest
     ask = [control.StartChild(child_id="b")]
-    make = lambda name: forest.spec(name, "well", ask=ask)  # noqa: E731
+    make = forest.maker("well", ask=ask)
     async with run_tree(forest.tree(make)) as tree:
         tree.ensure_child("a")
         await forest.wait_for_note("a: answer Refused")
@@ -112,7 +109,12 @@ async def test_the_snapshot_names_every_process(forest: Forest) -> None:
 
 async def test_thirty_crashing_children_do_not_disturb_another(zygote_forest: Forest) -> None:
     forest = zygote_forest
-    make = lambda name: forest.spec(name, "well" if name == "calm" else "ends", status=1)  # noqa: E731
+    crashing = forest.maker("ends", status=1)
+    calm = forest.maker("well")
+
+    def make(name: str) -> ProcessSpec:
+        return (calm if name == "calm" else crashing)(name)
+
     async with run_tree(forest.tree(make, budget=Intensity(1, 60.0)), 60.0) as tree:
         tree.ensure_child("calm")
         await forest.wait_for("calm", "ready")

@@ -12,7 +12,7 @@ import trio
 
 from roost.supervisor.errors import StartError
 from roost.supervisor.starter import Starting
-from tests.support.processes import run_tree
+from tests.support.processes import run_tree, until
 
 if TYPE_CHECKING:
     from roost.supervisor.tree import ProcessTree
@@ -51,10 +51,8 @@ async def test_starts_under_way_when_the_zygote_dies_succeed_with_the_next_one(
         for number in range(20):
             await forest.wait_for(f"c{number}", "ready")
         living = {node.pid for node in tree.snapshot()}
-        children = {child.pid for child in psutil.Process().children()}
-        while children - living:  # what a lost fork left is being killed
-            await trio.sleep(0.01)
-            children = {child.pid for child in psutil.Process().children()}
+        # What a lost fork left is being killed.
+        await until(lambda: {child.pid for child in psutil.Process().children()} <= living)
 
 
 async def test_a_stopped_zygote_is_replaced(
@@ -98,3 +96,25 @@ async def test_a_child_has_a_session_of_its_own_and_dies_with_root(zygote_forest
         assert opened[:3] == [0, 1, 2]
         assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
         assert os.readlink(f"/proc/{pid}/fd/2") == str(forest.home / "a.log")
+
+
+async def test_children_forked_together_have_no_descriptor_of_each_other(
+    zygote_forest: Forest,
+) -> None:
+    forest = zygote_forest
+    async with run_tree(forest.tree()) as tree:
+        for number in range(20):
+            tree.ensure_child(f"c{number}")
+        for number in range(20):
+            await forest.wait_for(f"c{number}", "ready")
+        open_fds = [
+            sorted(os.readlink(f"/proc/{node.pid}/fd/{fd}").partition(":")[0] for fd in fds)
+            for node in tree.snapshot()
+            if node.parent == "agents"
+            for fds in (os.listdir(f"/proc/{node.pid}/fd"),)
+        ]
+        logs = {name for names in open_fds for name in names if name.endswith(".log")}
+        assert len(logs) == 20
+        # The control link, and a pair that trio wakes itself with.
+        assert {names.count("socket") for names in open_fds} == {3}
+        assert {names.count("pipe") for names in open_fds} == {0}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -11,8 +12,10 @@ from roost.actors.projection import (
     Transcript,
     fold_conversation,
 )
-from roost.schemas.event import AnyEvent
 from roost.schemas.unions import event_decoder
+
+if TYPE_CHECKING:
+    from roost.schemas.event import AnyEvent
 
 
 def make(kind: str, number: int, turn: str = "t1", **more: object) -> AnyEvent:

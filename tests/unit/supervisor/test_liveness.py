@@ -21,7 +21,7 @@ def test_a_child_without_a_limit_is_never_asked() -> None:
 def test_a_working_child_is_asked_every_third_of_the_limit() -> None:
     child = Liveness(30.0)
     child.set_working(True, 0.0)
-    asked = []
+    asked: list[int] = []
     for now in range(101):
         if child.act(float(now)) == "ping":
             asked.append(now)

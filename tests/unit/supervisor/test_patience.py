@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
-from trio.testing import MockClock
 
 from roost.supervisor.patience import wait_patiently
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 async def test_an_event_in_time_is_seen(autojump_clock: MockClock) -> None:

@@ -19,12 +19,13 @@ from roost.supervisor.spec import ChildSpec, Grace, Kill, Restart, Run, Shutdown
 from roost.supervisor.supervision import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from trio.testing import MockClock
 
     from roost.supervisor.reports import Report
 
+KILL = Kill()
 PERMANENT, TRANSIENT, TEMPORARY = Restart.PERMANENT, Restart.TRANSIENT, Restart.TEMPORARY
 
 
@@ -34,8 +35,8 @@ class Stage:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.reports: list[Report] = []
-        self._ends: dict[str, trio.Event] = {}
-        self._errors: dict[str, Exception | None] = {}
+        self.ends: dict[str, trio.Event] = {}
+        self.errors: dict[str, Exception | None] = {}
         self.fail_starts: dict[str, list[Exception]] = {}
 
     def spec(
@@ -43,7 +44,7 @@ class Stage:
         name: str,
         restart: Restart = PERMANENT,
         *,
-        shutdown: Shutdown = Kill(),
+        shutdown: Shutdown = KILL,
         significant: bool = False,
     ) -> ChildSpec:
         async def main(run: Run) -> None:
@@ -51,14 +52,14 @@ class Stage:
             failures = self.fail_starts.get(name)
             if failures:
                 raise failures.pop(0)
-            end = self._ends[name] = trio.Event()
-            self._errors[name] = None
+            end = self.ends[name] = trio.Event()
+            self.errors[name] = None
             run.started()
             try:
                 await end.wait()
             finally:
                 self.log.append(f"-{name}")
-            error = self._errors[name]
+            error = self.errors[name]
             if error is not None:
                 raise error
 
@@ -68,8 +69,8 @@ class Stage:
 
     async def end(self, name: str, error: Exception | None = None) -> None:
         """End a child, and wait until everything that follows at once has happened."""
-        self._errors[name] = error
-        self._ends[name].set()
+        self.errors[name] = error
+        self.ends[name].set()
         await wait_all_tasks_blocked()
 
     async def crash(self, name: str) -> None:
@@ -87,7 +88,7 @@ class Stage:
 @asynccontextmanager
 async def running(
     stage: Stage, strategy: Strategy, *specs: ChildSpec, intensity: Intensity | None = None
-) -> AsyncIterator[Supervisor]:
+) -> AsyncGenerator[Supervisor]:
     supervisor = Supervisor(
         "test",
         strategy,
@@ -125,7 +126,7 @@ async def test_one_for_one_restarts_only_who_crashed(autojump_clock: MockClock) 
         await trio.sleep(20)
         stage.take()
         await stage.crash("b")
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         assert stage.take() == "-b +b"
     assert stage.events("b") == ["start", "ready", "exit", "restart", "start", "ready", "exit"]
 
@@ -156,8 +157,8 @@ async def test_two_crashes_at_once_in_a_group_are_one_restart_of_it(
     stage = Stage()
     async with running(stage, Strategy.REST_FOR_ONE, *map(stage.spec, "abc")) as supervisor:
         stage.take()
-        stage._errors["c"] = ValueError("broken")
-        stage._ends["c"].set()
+        stage.errors["c"] = ValueError("broken")
+        stage.ends["c"].set()
         await stage.crash("b")
         await trio.sleep(5)
         assert all(child.state == "running" for child in supervisor)
@@ -190,7 +191,7 @@ async def test_the_delays_of_restarts_grow(autojump_clock: MockClock) -> None:
 
 async def test_too_many_restarts_end_the_supervisor_in_order(autojump_clock: MockClock) -> None:
     stage = Stage()
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is the life of the tree
         async with running(
             stage, Strategy.ONE_FOR_ONE, *map(stage.spec, "ab"), intensity=Intensity(2, 60.0)
         ):
@@ -538,10 +539,38 @@ async def test_a_supervisor_can_be_the_child_of_another(autojump_clock: MockCloc
         ChildSpec(id="inner", start=inner.serve, restart=TRANSIENT, ready_timeout=None),
         stage.spec("b"),
     ]
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is the life of the tree
         async with running(stage, Strategy.ONE_FOR_ALL, *specs, intensity=Intensity(0, 60.0)):
             assert stage.take() == "+a +b"
             await stage.crash("a")
             await trio.sleep(1)
     assert stage.take() == "-a -b"
     assert caught.group_contains(RestartLimitReached, match="inner: a: more than 0")
+
+
+async def test_a_stop_before_all_are_ready_is_a_failed_start(autojump_clock: MockClock) -> None:
+    stage = Stage()
+
+    async def never(run: Run) -> None:
+        await trio.sleep_forever()
+
+    supervisor = Supervisor(
+        "test",
+        Strategy.ONE_FOR_ONE,
+        [stage.spec("a"), ChildSpec(id="b", start=never)],
+        on_report=stage.reports.append,
+    )
+    with pytest.raises(StartError, match="stopped before it was ready: SIGTERM"):  # noqa: PT012
+        async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                await wait_all_tasks_blocked()
+                supervisor.stop("SIGTERM")
+
+            nursery.start_soon(stop)
+            try:
+                await nursery.start(supervisor.run)
+            except StartError as error:
+                failure = error
+        raise failure
+    assert stage.take() == "+a -a"

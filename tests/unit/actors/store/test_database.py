@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -15,6 +15,9 @@ from roost.actors.store.database import (
     read_meta,
 )
 from roost.supervisor.errors import StartError, StartRefused
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:

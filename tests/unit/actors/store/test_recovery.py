@@ -155,9 +155,7 @@ def test_a_cancelled_turn_ends_with_its_cancellation() -> None:
     assert found.outcome == "interrupted"
 
 
-@pytest.mark.parametrize(
-    ("last", "outcome"), [("done", "completed"), ("cancelled", "interrupted")]
-)
+@pytest.mark.parametrize(("last", "outcome"), [("done", "completed"), ("cancelled", "interrupted")])
 def test_a_turn_whose_last_event_is_written_only_ends(last: str, outcome: str) -> None:
     found = plan(log("user", last))
     assert (found.steps, found.outcome) == ((), outcome)

@@ -1,0 +1,238 @@
+"""The front: clients on one side, the store, the agents and root on the other; nothing of it is durable."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from roost.actors.front.daemon_door import DOOR
+from roost.actors.front.gateway import Gateway
+from roost.actors.front.services import Services
+from roost.actors.front.timers import Timers
+from roost.actors.front.unix import UnixDoor
+from roost.actors.front.websocket import GOING_AWAY, TcpDoor
+from roost.config.errors import HomeError
+from roost.config.files import read_cookie
+from roost.config.model import decode_settings
+from roost.config.paths import Home
+from roost.schemas.boot import decode_boot
+from roost.schemas.published import Published
+from roost.schemas.unions import front_from_agent, front_from_store, peer_from_providers
+from roost.supervisor.actor import ProcessActor
+from roost.supervisor.errors import StartRefused
+from roost.supervisor.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import msgspec
+
+    from roost.actors.front.peer import Peer
+    from roost.actors.front.router import Caller
+    from roost.schemas.base import Message
+    from roost.supervisor.actor import Process
+
+AGENT = "agent:"
+FLUSH_SECONDS = 1.0
+WORK_SECONDS = 1.0
+STOPPING = "the daemon is shutting down"
+
+_log = logging.getLogger(__name__)
+
+
+class FrontActor(ProcessActor):
+    """The root of the front's process."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        boot = decode_boot(process.start.payload)
+        settings = decode_settings(boot.settings)
+        timers = Timers()
+        self.services = Services(boot, settings, timers, process.nursery)
+        self.unix = UnixDoor(self.services, DOOR, process.poller)
+        self.tcp = TcpDoor(self.services, DOOR)
+        self._store: Link | None = None
+        self._providers: Link | None = None
+        self._working = False
+        self._opened = False
+        self._listeners: list[tuple[str, int]] = []
+        self.services.root.connect(process.root)
+        self.services.store.on_call = self.services.root.on_call = self._note_work
+        process.nursery.start_soon(timers.run)
+
+    async def open(self) -> None:
+        """Read the cookie and begin to accept clients; what they ask waits for the store."""
+        try:
+            self.services.cookie = read_cookie(Home(Path(self.services.boot.home), explicit=True))
+        except HomeError as error:
+            raise StartRefused(str(error)) from None
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        self._opened = True
+        for name, handle in self._listeners:
+            self._listen(name, handle)
+        await trio.lowlevel.checkpoint()
+
+    def link_up(self, name: str, generation: int, handle: int) -> None:
+        """Take a link to the store, to an agent or to the providers, or a listener."""
+        if name == "store":
+            self._link_store(handle)
+        elif name.startswith(AGENT):
+            self._link_agent(name.removeprefix(AGENT), handle)
+        elif name == "providers":
+            old, self._providers = (
+                self._providers,
+                self._link(name, handle, peer_from_providers, _Other()),
+            )
+            _close(old)
+        elif name in ("listener.unix", "listener.tcp"):
+            if self._opened:
+                self._listen(name, handle)
+            else:
+                self._listeners.append((name, handle))
+        else:
+            _log.error("no use for a link to %s", name)
+            os.close(handle)
+
+    def draining(self, reason: str) -> None:
+        """Refuse new requests; what is open goes on."""
+        self.services.stopping = True
+        for _, caller in self._clients():
+            caller.connection.stopping = True
+
+    async def wind_down(self, reason: str, grace: float) -> None:
+        """Answer what is open, write what is queued, close."""
+        self.draining(reason)
+        self.unix.stop_listening()
+        self.tcp.stop_listening()
+        for peer, caller in list(self._clients()):
+            caller.shut_down()
+            peer.finish(GOING_AWAY, STOPPING)
+        with trio.move_on_after(min(FLUSH_SECONDS, grace)):
+            await self.services.wait_empty()
+        self.services.fanout.report_now()
+        if self._store is not None:
+            self._store.flush()
+
+    def _clients(self) -> Iterator[tuple[Peer, Caller]]:
+        for connection in self.unix.connections:
+            yield connection, connection.caller
+        yield from self.tcp.peers.items()
+
+    def _listen(self, name: str, handle: int) -> None:
+        listener = socket.socket(fileno=handle)
+        if name == "listener.unix":
+            self.unix.listen(listener)
+        else:
+            self.process.nursery.start_soon(self.tcp.serve, listener)
+
+    def _link(
+        self,
+        name: str,
+        handle: int,
+        decoder: msgspec.msgpack.Decoder[Message],
+        handler: _Other,
+    ) -> Link:
+        return Link(
+            socket.socket(fileno=handle),
+            self.process.poller,
+            name=name,
+            decoder=decoder,
+            handler=handler,
+            queue_bytes=self.services.settings.limits.link_bytes,
+        )
+
+    def _link_store(self, handle: int) -> None:
+        _close(self._store)
+        services = self.services
+        link = self._link("store", handle, front_from_store, _FromStore(self))
+        self._store = link
+        # What is followed is followed again before anything that waited is asked, so no end of a message is missed.
+        services.store.connect(link, before=services.fanout.relink)
+
+    def store_lost(self, link: Link) -> None:
+        """Stand still until root hands over the next link."""
+        if self._store is link:
+            self._store = None
+            self.services.store.disconnect(link)
+            self.services.fanout.unlink()
+
+    def _link_agent(self, agent_id: str, handle: int) -> None:
+        services = self.services
+        old = services.agents.get(agent_id)
+        gateway = Gateway(
+            f"agent {agent_id}", services.timers, services.settings.timeouts.link_call, waits=False
+        )
+        link = self._link(
+            f"{AGENT}{agent_id}", handle, front_from_agent, _FromAgent(services, agent_id)
+        )
+        gateway.connect(link)
+        gateway.on_call = self._note_work
+        services.agents[agent_id] = gateway
+        if old is not None:
+            _close(old.link)
+
+    def _note_work(self) -> None:
+        """Be watched for hangs while somebody waits for an answer."""
+        if not self._working:
+            self._working = True
+            self.process.set_working(True)
+            self.services.timers.after(WORK_SECONDS, self._look_for_work)
+
+    def _look_for_work(self) -> None:
+        services = self.services
+        gateways = (services.store, services.root, *services.agents.values())
+        if any(gateway.busy for gateway in gateways):
+            services.timers.after(WORK_SECONDS, self._look_for_work)
+        else:
+            self._working = False
+            self.process.set_working(False)
+
+
+class _Other:
+    """Handler of a link on which nothing but answers is expected."""
+
+    def on_message(self, link: Link, ref: int, message: Message) -> None:
+        _log.error("unexpected message from %s: %s", link.name, type(message).__name__)
+
+    def on_closed(self, link: Link) -> None:
+        """Calls have failed already."""
+
+
+class _FromStore(_Other):
+    def __init__(self, front: FrontActor) -> None:
+        self._front = front
+        self._take: Callable[[Published], None] = front.services.fanout.take
+
+    def on_message(self, link: Link, ref: int, message: Message) -> None:
+        if isinstance(message, Published):
+            self._take(message)
+        else:
+            super().on_message(link, ref, message)
+
+    def on_closed(self, link: Link) -> None:
+        self._front.store_lost(link)
+
+
+class _FromAgent(_Other):
+    def __init__(self, services: Services, agent_id: str) -> None:
+        self._services = services
+        self._agent_id = agent_id
+
+    def on_closed(self, link: Link) -> None:
+        agents = self._services.agents
+        gateway = agents.get(self._agent_id)
+        if gateway is not None and gateway.link is link:
+            del agents[self._agent_id]
+
+
+def _close(link: Link | None) -> None:
+    if link is not None:
+        link.close()

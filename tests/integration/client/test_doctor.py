@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roost.actors.client import doctor
+from roost.actors.client.doctor import Finding, examine, run_probe
+from roost.config.files import DaemonFile, ensure_cookie, write_daemon_file
+from roost.config.paths import Home, prepare_home
+from roost.config.sockets import bind_unix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GONE = 2**22 - 3
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home", explicit=True)
+    prepare_home(home)
+    ensure_cookie(home)
+    return home
+
+
+def problems(home: Home) -> dict[str, Finding]:
+    return {f.what: f for f in examine(home, answers=False) if f.level == "problem"}
+
+
+def write_file(home: Home, pid: int, *, created_at: str = "2026-03-01T09:30:00.000Z") -> None:
+    daemon = DaemonFile(pid=pid, created_at=created_at, version="0.1.0", socket=str(home.socket))
+    write_daemon_file(home, daemon)
+
+
+def test_a_sound_home_has_no_problem(home: Home) -> None:
+    assert problems(home) == {}
+
+
+def test_a_home_that_is_not_there_is_no_problem(tmp_path: Path) -> None:
+    assert problems(Home(tmp_path / "nowhere", explicit=True)) == {}
+
+
+def test_a_stale_pid_is_found(home: Home) -> None:
+    write_file(home, GONE)
+    assert f"process {GONE}, which is gone" in problems(home)["pid"].text
+
+
+def test_a_pid_that_belongs_to_somebody_else_by_now_is_found(home: Home) -> None:
+    write_file(home, os.getpid())
+    assert "is not the daemon" in problems(home)["pid"].text
+
+
+def test_a_stale_socket_is_found(home: Home) -> None:
+    bind_unix(home.socket).close()
+    finding = problems(home)["socket"]
+    assert "is left from a daemon that is gone" in finding.text
+    assert finding.advice
+
+
+def test_a_file_in_the_place_of_the_socket_is_found(home: Home) -> None:
+    home.socket.write_text("")
+    home.socket.chmod(0o600)
+    assert "not a socket" in problems(home)["socket"].text
+
+
+def test_files_that_others_may_read_are_found(home: Home) -> None:
+    home.cookie.chmod(0o644)
+    finding = problems(home)["modes"]
+    assert str(home.cookie) in finding.text
+    assert finding.advice == f"chmod 600 {home.cookie}"
+
+
+def test_a_home_that_everyone_may_write_to_is_found(home: Home) -> None:
+    home.path.chmod(0o777)
+    assert "writable for everyone" in problems(home)["home"].text
+
+
+def test_a_broken_configuration_is_found(home: Home) -> None:
+    home.config.write_text("[limits]\nconections = 3\n")
+    assert "limits.connections" in problems(home)["config"].text
+
+
+def test_a_port_in_use_is_found(home: Home) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        home.config.write_text(f"[websocket]\nport = {port}\n")
+        finding = problems(home)["port"]
+    assert str(port) in finding.text
+    assert "websocket.port" in finding.advice
+
+
+def test_a_full_disk_is_found(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LOW_DISK", 1 << 62)
+    assert "MiB are free" in problems(home)["disk"].text
+
+
+@pytest.mark.parametrize("name", ["store.db", "daemon.json"])
+def test_a_clock_that_is_behind_is_found(home: Home, name: str) -> None:
+    path = home.path / name
+    path.touch(mode=0o600)
+    if name == "daemon.json":
+        write_file(home, GONE, created_at="2999-01-01T00:00:00.000Z")
+    else:
+        later = time.time() + 3600
+        os.utime(path, (later, later))
+    assert "behind" in problems(home)["clock"].text
+
+
+def test_a_missing_sandbox_is_named_with_what_to_do(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    (finding,) = [f for f in examine(home, answers=False) if f.what == "sandbox"]
+    assert "not installed" in finding.text
+    assert "dangerFullAccess" in finding.advice
+
+
+def test_a_daemon_that_does_not_answer_is_found(home: Home) -> None:
+    from roost.config.files import take_lock
+
+    lock = take_lock(home)
+    finding = problems(home)["daemon"]
+    os.close(lock)
+    assert "does not answer" in finding.text
+    assert "roost down" in finding.advice
+
+
+@pytest.mark.parametrize(("program", "works"), [("/bin/true", True), ("/bin/false", False)])
+def test_a_probe_says_whether_the_program_succeeded(program: str, works: bool) -> None:
+    assert run_probe([program]) is works
+
+
+def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SANDBOX_WAIT", 0.05)
+    assert not run_probe(["/bin/sleep", "60"])
