@@ -11,6 +11,7 @@ share a middle process, which costs more than a child.
 
 from __future__ import annotations
 
+import array
 import faulthandler
 import gc
 import importlib
@@ -32,6 +33,8 @@ MAX_PACKET = 64 * 1024
 AT_ONCE = 8
 ADOPTION_STEP = 0.0002
 ADOPTION_TIMEOUT = 10.0
+
+_FD_BYTES = array.array("i").itemsize
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[control.ToZygote] = msgspec.msgpack.Decoder(control.ToZygote)
@@ -112,9 +115,15 @@ def _serve_some(sock: socket.socket, entry: birth.Entry) -> bool:
 
 
 def _receive(sock: socket.socket, flags: int) -> _Request | None:
-    data, fds, _, _ = socket.recv_fds(sock, MAX_PACKET, 2, flags)
+    # Not socket.recv_fds: until Python 3.12 that ignores its flags.
+    room = socket.CMSG_SPACE(2 * _FD_BYTES)
+    data, ancillary, _, _ = sock.recvmsg(MAX_PACKET, room, flags)
     if not data:
         return None
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) - len(payload) % _FD_BYTES])
     request = _decoder.decode(data)
     if not isinstance(request, control.Fork) or len(fds) != 2:
         raise TypeError("a request must be Fork with two descriptors")

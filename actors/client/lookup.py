@@ -46,14 +46,18 @@ async def list_sessions(connection: Connection, agent_id: str = "") -> list[Sess
 
 
 def match_id(text: str, ids: Sequence[str], what: str) -> str | None:
-    """Return the id that is, begins with or ends with the text, or None.
+    """Return the id that is, begins with or ends with the text, with or without its kind (`agent_`), or None.
 
     Raises:
         ClientError: several do.
     """
     if text in ids:
         return text
-    found = [name for name in ids if name.startswith(text) or name.endswith(text)]
+    found = [
+        name
+        for name in ids
+        if name.startswith(text) or name.endswith(text) or name.partition("_")[2].startswith(text)
+    ]
     if len(found) > 1:
         raise ClientError(f"{text!r} fits {len(found)} {what}s; type more of the id")
     return found[0] if found else None

@@ -15,7 +15,8 @@ import msgspec
 
 from roost.schemas import event
 from roost.schemas.base import CallId, EventId
-from roost.schemas.turn import Draft, EndTurn, SettlePending
+from roost.schemas.event import AnyEvent
+from roost.schemas.turn import Draft, EndTurn, SettlePending, TurnOutcome
 from roost.schemas.unions import event_encoder
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
     from roost.schemas.approval import PendingRow
     from roost.schemas.base import SessionId, TurnId
-    from roost.schemas.event import AnyEvent
-    from roost.schemas.turn import Change, TurnOutcome
+    from roost.schemas.turn import Change
 
 NAMESPACE = uuid.UUID("8f1d6a52-94a5-5d0c-9a53-1a0c5b0f6f3e")
 INTERRUPTED = "TURN_INTERRUPTED"

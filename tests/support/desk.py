@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003
+
 import msgspec
 
 from roost.actors.errors import DaemonError
@@ -15,6 +17,7 @@ from roost.schemas.unions import event_decoder, event_encoder
 from tests.support.store import (
     create_agent,
     event_kind,
+    final,
     message,
     pending_row,
     settings_with,
@@ -22,8 +25,6 @@ from tests.support.store import (
     unique,
     user_message,
 )
-
-from pathlib import Path  # noqa: TC003
 
 
 class Book:
@@ -158,9 +159,7 @@ class Actor:
         return name
 
     def ask_approval(self, turn_id: TurnId, call_id: str) -> turn.Draft:
-        asked = tool_event(
-            event.ToolCallRequested, self.session_id, turn_id, call_id, tool_args={}
-        )
+        asked = tool_event(event.ToolCallRequested, self.session_id, turn_id, call_id, tool_args={})
         wants = tool_event(
             event.ToolApprovalRequested,
             self.session_id,
@@ -174,14 +173,7 @@ class Actor:
         return made
 
     def end(self, turn_id: TurnId, outcome: turn.TurnOutcome = "completed") -> list[int | str]:
-        done = event.AgentMessageCompleted(
-            id=unique("evt"),
-            timestamp=1.0,
-            session_id=self.session_id,
-            turn_id=turn_id,
-            content="done",
-            metadata={"final": True},
-        )
+        done = final(self.session_id, turn_id)
         return self.send(self.draft(done, turn.EndTurn(turn_id=turn_id, outcome=outcome)))
 
 

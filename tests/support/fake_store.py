@@ -1,588 +1,378 @@
-"""A store behind the same messages as the real one, in memory: what it holds is what a test put there."""
+"""A store in memory behind one end of a link: sequences, row changes, inbox; answers can be held back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
-import uuid_utils
+import trio
 
-from roost.schemas import agent, approval, session, turn
-from roost.schemas.base import Done, EventId, Message, MessageId, Refused, SessionId, TurnId
-from roost.schemas.event import (
-    AgentMessageCompleted,
-    AgentMessageDelta,
-    AnyEvent,
-    CancellationCompleted,
-    CancellationRequested,
-    SessionClosed,
-    SessionCreated,
-    ToolApprovalApproved,
-    ToolApprovalRejected,
-    ToolApprovalRequested,
-    UserMessage,
+from roost.schemas import event
+from roost.schemas.agent import AgentRow, AgentSpec, Hello, Sleep, Welcome
+from roost.schemas.approval import PendingRow, PendingState, Scope
+from roost.schemas.base import (
+    AgentId,
+    CallId,
+    Done,
+    Message,
+    MessageId,
+    Refused,
+    SessionId,
+    TurnId,
 )
-from roost.schemas.published import Published, PublishedItem
-from roost.schemas.unions import event_encoder
+from roost.schemas.session import Page, ReadPage
+from roost.schemas.turn import (
+    Acked,
+    BeginTurn,
+    Bell,
+    Cancelled,
+    Closing,
+    Decision,
+    Draft,
+    DraftRefused,
+    EndTurn,
+    Inbox,
+    InboxItem,
+    OpenPending,
+    OpenSession,
+    OpenTurn,
+    PullInbox,
+    QueuedMessage,
+    SessionOpened,
+    SetRunnerState,
+    SettlePending,
+    Withdrawn,
+)
+from roost.schemas.unions import event_decoder, event_encoder, store_from_agent
+from roost.supervisor.link import Link
+from roost.supervisor.poller import Poller
 
-if TYPE_CHECKING:
-    from roost.supervisor.link import Link
-
-NOW = 1_772_357_400_000
-EPOCH = "epoch-1"
-
-
-class FakeMessage:
-    """One accepted message."""
-
-    def __init__(self, request: turn.AcceptMessage) -> None:
-        self.request = request
-        self.state: str = "queued"
-        self.turn_id = ""
-        self.outcome = ""
-
-
-class FakeSession:
-    """One session: its events as bodies, and its rows."""
-
-    def __init__(self, spec: session.SessionSpec) -> None:
-        self.spec = spec
-        self.state: session.SessionState = "open"
-        self.closed_at = 0
-        self.reason = ""
-        self.bodies: list[bytes] = []
-        self.first_sequence = 1
-        self.delivered = 0
-        self.messages: dict[str, FakeMessage] = {}
-        self.turn: session.TurnRef | None = None
-        self.turns: dict[str, session.TurnRef] = {}
-        self.pending: dict[str, approval.PendingRow] = {}
-
-    def row(self) -> session.SessionRow:
-        """Return the session's record."""
-        return session.SessionRow(
-            spec=self.spec,
-            state=self.state,
-            status="idle",
-            last_sequence=len(self.bodies),
-            first_sequence=self.first_sequence,
-            delivered=self.delivered,
-            queued=sum(m.state == "queued" for m in self.messages.values()),
-            closed_at=self.closed_at,
-            close_reason=self.reason,
-        )
+SESSION = SessionId("session-1")
+AGENT = AgentId("agent-1")
+E = TypeVar("E")
 
 
 class FakeStore:
-    """Answers the front, and publishes what a test makes happen. Keeps its state when its link is replaced."""
+    """One agent with one session."""
 
-    def __init__(self) -> None:
-        self.link: Link | None = None
-        self.epoch = EPOCH
-        self.agents: dict[str, agent.AgentRow] = {}
-        self.sessions: dict[str, FakeSession] = {}
-        self.watched: set[str] = set()
-        self.watch_all = False
-        self.heard: list[Message] = []
-        self.silent: set[type[Message]] = set()
-        self.pages = 0
+    def __init__(self, poller: Poller, spec: AgentSpec) -> None:
+        self.spec = spec
+        self.holding = False
+        self.refuse_next: dict[str, str] = {}
+        self.bodies: list[bytes] = []
+        self.drafts: list[Draft] = []
+        self.generation = 0
+        self.hellos = 0
+        self.pulls = 0
+        self.queued: dict[str, QueuedMessage] = {}
+        self.ended: dict[str, EndTurn] = {}
+        self.pending: dict[str, PendingRow] = {}
+        self.turn: OpenTurn | None = None
+        self.closing = False
+        self.may_sleep = True
+        self._poller = poller
+        self._link: Link | None = None
+        self._known: dict[str, int] = {}
+        self._held: list[Draft] = []
+        self._changed = trio.Event()
+
+    # What a test does.
+
+    def connect(self) -> int:
+        """Make a new link; return the agent's end as a descriptor."""
+        mine, theirs = socket.socketpair()
+        self._link = Link(
+            mine, self._poller, name="agent", decoder=store_from_agent, handler=self
+        )
+        return theirs.detach()
+
+    def disconnect(self) -> None:
+        """Lose the link, and all drafts that are held."""
+        assert self._link is not None
+        self._held.clear()
+        self._link.close()
+
+    def accept(self, text: str, script: Sequence[object] | None = None, *, bell: bool = True) -> str:
+        """Take a client's message."""
+        number = len(self.queued) + len(self.ended) + 1
+        metadata = {} if script is None else {"script": script}
+        message = QueuedMessage(
+            message_id=MessageId(f"message-{number}-{time.monotonic_ns()}"),
+            stream_id=f"stream-{number}",
+            accepted_at=1,
+            text=text,
+            metadata=msgspec.json.encode(metadata),
+        )
+        self.queued[message.message_id] = message
+        if bell:
+            self.ring(message)
+        return message.message_id
+
+    def withdraw(self, message_id: str, *, bell: bool = True) -> None:
+        del self.queued[message_id]
+        if bell:
+            self.ring(Withdrawn(message_id=MessageId(message_id)))
+
+    def settle(
+        self,
+        request_id: str,
+        state: PendingState,
+        *,
+        scope: Scope = "once",
+        answer: object = None,
+        bell: bool = True,
+    ) -> None:
+        """Take a client's decision."""
+        row = self.pending[request_id]
+        assert row.state == "open"
+        row = msgspec.structs.replace(
+            row,
+            state=state,
+            scope=scope,
+            reason="no thanks" if state == "denied" else "",
+            answer=b"" if answer is None else msgspec.json.encode(answer),
+        )
+        self.pending[request_id] = row
+        if row.kind == "approval":
+            self._record(self._decision(row, approved=state == "approved"))
+        if bell:
+            self.ring(Decision(row=row))
+
+    def cancel(self, reason: str = "session.cancelTurn") -> None:
+        """Take a client's interrupt."""
+        assert self.turn is not None
+        self._record(
+            event.CancellationRequested(
+                id=f"cancel-{len(self.bodies)}",
+                timestamp=1.0,
+                session_id=SESSION,
+                turn_id=self.turn.turn_id,
+                reason=reason,
+            )
+        )
+        self.turn = msgspec.structs.replace(self.turn, cancel_reason=reason)
+        self.ring(Cancelled(turn_id=self.turn.turn_id, reason=reason))
+
+    def close_session(self) -> None:
+        self.closing = True
+        self.queued.clear()
+        self.ring(Closing())
+
+    def ring(self, *items: InboxItem) -> None:
+        """Ring the agent."""
+        if self._link is not None:
+            self._link.cast(Bell(session_id=SESSION, items=items))
+
+    def release(self) -> None:
+        """Answer what has been held, and from now on at once."""
+        self.holding = False
+        held, self._held = self._held, []
+        for draft in held:
+            self._commit(draft)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    @property
+    def events(self) -> list[event.AnyEvent]:
+        return [event_decoder.decode(body) for body in self.bodies]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the types of all events, runs of deltas as one."""
+        kinds: list[str] = []
+        for found in self.events:
+            kind = str(found.__struct_config__.tag)
+            if kind != "agent.message.delta" or kinds[-1:] != [kind]:
+                kinds.append(kind)
+        return kinds
+
+    @property
+    def text(self) -> str:
+        """Return all streamed text."""
+        return "".join(e.delta for e in self.events if isinstance(e, event.AgentMessageDelta))
+
+    def find(self, kind: type[E]) -> list[E]:
+        return [found for found in self.events if isinstance(found, kind)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; it is looked at after each message."""
+        while not condition():
+            await self._changed.wait()
+
+    async def until_ended(self, count: int = 1) -> EndTurn:
+        """Wait for the end of that many turns; return the last end."""
+        await self.until(lambda: len(self.ended) >= count)
+        return list(self.ended.values())[-1]
+
+    async def until_asked(self) -> PendingRow:
+        """Wait until something waits for a person."""
+        await self.until(lambda: any(r.state == "open" for r in self.pending.values()))
+        return next(r for r in self.pending.values() if r.state == "open")
+
+    # What the agent does.
 
     def on_message(self, link: Link, ref: int, message: Message) -> None:
-        """Answer a call."""
-        self.heard.append(message)
-        if type(message) in self.silent:
+        if link is not self._link:
             return
-        link.reply(ref, self._answer(message))
-
-    def on_closed(self, link: Link) -> None:
-        """Forget who watched."""
-        self.watched.clear()
-        self.watch_all = False
-
-    def add_agent(self, agent_id: str = "agent_1", session_id: str = "session_1") -> FakeSession:
-        """Record an agent with one session."""
-        spec = agent.AgentSpec(agent_id=agent_id, created_at=NOW, cwd="/tmp")  # type: ignore[arg-type]
-        made = session.SessionSpec(session_id=session_id, agent_id=agent_id, created_at=NOW)  # type: ignore[arg-type]
-        self._create(spec, made)
-        return self.sessions[session_id]
-
-    def publish(self, *items: PublishedItem) -> None:
-        """Tell the front, as one commit."""
-        assert self.link is not None
-        wanted = tuple(i for i in items if self.watch_all or self._is_watched(i))
-        if wanted:
-            self.link.cast(Published(items=wanted))
-
-    def append(self, session_id: str, *events: AnyEvent) -> int:
-        """Commit events and publish them; return the last sequence."""
-        batch = self.write(session_id, *events)
-        self.publish(batch)
-        return len(self.sessions[session_id].bodies)
-
-    def write(self, session_id: str, *events: AnyEvent) -> session.EventBatch:
-        """Commit events and return what is to be published."""
-        found = self.sessions[session_id]
-        first = len(found.bodies) + 1
-        bodies = tuple(event_encoder.encode(event) for event in events)
-        found.bodies.extend(bodies)
-        return session.EventBatch(
-            session_id=found.spec.session_id, agent_id=found.spec.agent_id, first=first, bodies=bodies
-        )
-
-    def begin(self, session_id: str, message_id: str, turn_id: str = "turn_1") -> None:
-        """Begin a message's turn."""
-        found = self.sessions[session_id]
-        message = found.messages[message_id]
-        message.state, message.turn_id = "begun", turn_id
-        request = message.request
-        found.turn = found.turns[turn_id] = session.TurnRef(
-            turn_id=TurnId(turn_id),
-            message_id=request.message_id,
-            stream_id=request.stream_id,
-            accepted_at=request.accepted_at,
-        )
-        metadata = msgspec.json.decode(request.metadata, type=dict[str, object])
-        batch = self.write(session_id, user_message(session_id, turn_id, request.text, metadata))
-        self.publish(self._changed(found, message, "begun"), batch)
-
-    def delta(self, session_id: str, *texts: str, turn_id: str = "turn_1") -> int:
-        """Stream text."""
-        return self.append(session_id, *(delta(session_id, turn_id, text) for text in texts))
-
-    def complete(self, session_id: str, text: str = "done", turn_id: str = "turn_1") -> None:
-        """End the turn as completed."""
-        self._end(session_id, completed(session_id, turn_id, text), "completed")
-
-    def interrupt(self, session_id: str, turn_id: str = "turn_1") -> None:
-        """End the turn as interrupted."""
-        event = CancellationCompleted(
-            id=new_id(), timestamp=NOW / 1000, session_id=session_id, turn_id=turn_id
-        )
-        self._end(session_id, event, "interrupted")
-
-    def ask_approval(self, session_id: str, call_id: str, turn_id: str = "turn_1") -> None:
-        """Let a call wait for a decision."""
-        found = self.sessions[session_id]
-        event = ToolApprovalRequested(
-            id=new_id(),
-            timestamp=NOW / 1000,
-            session_id=session_id,
-            turn_id=turn_id,
-            tool_name="shell",
-            tool_call_id=call_id,
-            tool_args={"command": "ls"},
-            risk="external_effect",
-        )
-        row = approval.PendingRow(
-            request_id=call_id,  # type: ignore[arg-type]
-            kind="approval",
-            turn_id=TurnId(turn_id),
-            tool_name="shell",
-            body=b'{"input":{"command":"ls"},"reason":"because"}',
-            opened_at=NOW,
-            event_id=event.id,
-            sequence=len(found.bodies) + 1,
-            risk="external_effect",
-        )
-        found.pending[call_id] = row
-        self.publish(self._pending(found, row), self.write(session_id, event))
-
-    def ask_question(self, session_id: str, call_id: str, turn_id: str = "turn_1") -> None:
-        """Ask the user."""
-        found = self.sessions[session_id]
-        row = approval.PendingRow(
-            request_id=call_id,  # type: ignore[arg-type]
-            kind="question",
-            turn_id=TurnId(turn_id),
-            tool_name="ask_user",
-            body=b'{"questions":[{"id":"q","header":"H","question":"Which?"}]}',
-            opened_at=NOW,
-        )
-        found.pending[call_id] = row
-        self.publish(self._pending(found, row))
-
-    def _end(self, session_id: str, event: AnyEvent, outcome: str) -> None:
-        found = self.sessions[session_id]
-        batch = self.write(session_id, event)
-        ended: list[PublishedItem] = []
-        for message in found.messages.values():
-            if message.state == "begun" and message.turn_id == event.turn_id:
-                message.state, message.outcome = "ended", outcome
-                ended.append(self._changed(found, message, "ended"))
-        found.turn = None
-        self.publish(batch, *ended)
-
-    def _is_watched(self, item: PublishedItem) -> bool:
-        if isinstance(item, agent.AgentChanged):
-            return True
-        if isinstance(item, session.SessionChanged):
-            return item.row.spec.session_id in self.watched
-        return item.session_id in self.watched
-
-    def _changed(
-        self, found: FakeSession, message: FakeMessage, state: str
-    ) -> session.MessageChanged:
-        request = message.request
-        return session.MessageChanged(
-            session_id=found.spec.session_id,
-            agent_id=found.spec.agent_id,
-            message_id=request.message_id,
-            stream_id=request.stream_id,
-            state=state,  # type: ignore[arg-type]
-            accepted_at=request.accepted_at,
-            turn_id=message.turn_id,
-            outcome=message.outcome,
-            text=request.text,
-            display=request.display,
-            hidden=request.hidden,
-        )
-
-    def _pending(self, found: FakeSession, row: approval.PendingRow) -> session.PendingChanged:
-        return session.PendingChanged(
-            session_id=found.spec.session_id, agent_id=found.spec.agent_id, row=row
-        )
-
-    def _answer(self, message: Message) -> Message:
         match message:
-            case agent.CreateAgent():
-                return self._create_agent(message)
-            case agent.GetAgent(agent_id=agent_id):
-                return self.agents.get(agent_id) or no_agent(agent_id)
-            case agent.ListAgents():
-                return self._list_agents(message)
-            case agent.EndAgent(agent_id=agent_id):
-                return self._end_agent(agent_id)
-            case agent.FinishAgent(agent_id=agent_id):
-                return self._finish(agent_id)
-            case session.CreateSession(session=spec):
-                if spec.agent_id not in self.agents:
-                    return no_agent(spec.agent_id)
-                self._add_session(spec)
-                return self.sessions[spec.session_id].row()
-            case session.ListSessions():
-                return self._list_sessions(message)
-            case session.Count():
-                return session.Counts(
-                    active=len(self.sessions),
-                    closed=0,
-                    agents=len(self.agents),
-                    turns_open=0,
-                    calls_open=0,
-                    pending=0,
-                    events=sum(len(s.bodies) for s in self.sessions.values()),
+            case Draft() if self.holding:
+                self._held.append(message)
+            case Draft():
+                self._commit(message)
+            case Hello():
+                self.hellos += 1
+                busy = self.turn is not None or bool(self.queued)
+                row = AgentRow(spec=self.spec, status="idle")
+                link.reply(ref, Welcome(agent=row, sessions=(SESSION,) if busy else ()))
+            case OpenSession():
+                self.generation += 1
+                link.reply(ref, self._opened())
+            case PullInbox():
+                self.pulls += 1
+                link.reply(ref, Inbox(items=self._items()))
+            case ReadPage(after=after, max_events=limit):
+                bodies = tuple(self.bodies[after : after + limit])
+                page = Page(
+                    session_id=SESSION,
+                    first=after + 1,
+                    bodies=bodies,
+                    last_sequence=len(self.bodies),
                 )
-            case approval.ListPermissions():
-                return approval.Permissions(permissions=(RULE,))
-            case session.Unwatch(session_id=session_id):
-                self.watched.discard(session_id)
-                return Done()
-            case session.WatchAll(wanted=wanted):
-                self.watch_all = wanted
-                return Done()
-            case session.Delivered(sequences=sequences):
-                for key, sequence in sequences.items():
-                    self.sessions[key].delivered = sequence
-                return Done()
-            case _:
-                return self._answer_session(message)
-
-    def _answer_session(self, message: Message) -> Message:
-        session_id: str = message.session_id  # type: ignore[attr-defined]
-        found = self.sessions.get(session_id)
-        if found is None:
-            if isinstance(message, turn.CancelTurn | turn.CancelMessage):
-                return turn.TurnCancelled(cancelled=False)
-            if isinstance(message, turn.AcceptMessage | approval.Settle):
-                text = f"AgenC daemon session not found or closed: {session_id}"
-                return Refused(code="AGENT_NOT_FOUND", message=text)
-            return Refused(code="SESSION_NOT_FOUND", message=f"session not found: {session_id}")
-        match message:
-            case session.GetSession():
-                return found.row()
-            case session.CloseSession(reason=reason):
-                return self._close(found, reason)
-            case session.Watch():
-                self.watched.add(session_id)
-                return session.Watched(
-                    row=found.row(),
-                    agent_status=self.agents[found.spec.agent_id].status,
-                    epoch=self.epoch,
-                    turn=found.turn,
-                    pending=tuple(found.pending.values()),
-                )
-            case session.ReadPage():
-                return self._page(found, message)
-            case turn.AcceptMessage():
-                return self._accept(found, message)
-            case turn.CancelTurn(reason=reason):
-                return self._cancel(found, reason)
-            case turn.CancelMessage(message_id=message_id, reason=reason):
-                return self._cancel_message(found, message_id, reason)
-            case approval.Settle():
-                return self._settle(found, message)
+                link.reply(ref, page)
+            case Sleep():
+                may = self.may_sleep and not self.queued and self.turn is None
+                link.reply(ref, Done() if may else Refused(code="TURN_IN_PROGRESS", message="no"))
             case _:
                 raise AssertionError(message)
+        self._wake()
 
-    def _create(self, spec: agent.AgentSpec, made: session.SessionSpec) -> None:
-        if spec.agent_id not in self.agents:
-            self.agents[spec.agent_id] = agent.AgentRow(spec=spec, status="idle")
-        self._add_session(made)
+    def on_closed(self, link: Link) -> None:
+        if link is self._link:
+            self._link = None
 
-    def _add_session(self, made: session.SessionSpec) -> None:
-        if made.session_id in self.sessions:
-            return
-        self.sessions[made.session_id] = FakeSession(made)
-        created = SessionCreated(id=new_id(), timestamp=NOW / 1000, session_id=made.session_id)
-        self.write(made.session_id, created)
-        row = self.agents[made.agent_id]
-        self.agents[made.agent_id] = msgspec.structs.replace(
-            row, sessions=(*row.sessions, made.session_id)
+    def _opened(self) -> SessionOpened:
+        turn = self.turn
+        if turn is not None:
+            turn = msgspec.structs.replace(turn, pending=tuple(self.pending.values()))
+        return SessionOpened(
+            session_id=SESSION,
+            agent_id=AGENT,
+            generation=self.generation,
+            last_sequence=len(self.bodies),
+            cleared_after=0,
+            cwd="",
+            metadata=b"{}",
+            turn=turn,
+            inbox=self._items(),
         )
 
-    def _create_agent(self, message: agent.CreateAgent) -> Message:
-        self._create(message.spec, message.session)
-        found = self.sessions[message.session.session_id]
-        accepted = None
-        if message.message is not None:
-            answer = self._accept(found, message.message)
-            if not isinstance(answer, turn.Accepted):
-                return answer
-            accepted = answer
-        return agent.AgentCreated(
-            agent=self.agents[message.spec.agent_id], session=found.row(), message=accepted
-        )
+    def _items(self) -> tuple[InboxItem, ...]:
+        items: list[InboxItem] = list(self.queued.values())
+        items += [Decision(row=row) for row in self.pending.values() if row.state != "open"]
+        if self.turn is not None and self.turn.cancel_reason is not None:
+            items.append(Cancelled(turn_id=self.turn.turn_id, reason=self.turn.cancel_reason))
+        if self.closing:
+            items.append(Closing())
+        return tuple(items)
 
-    def _list_agents(self, message: agent.ListAgents) -> agent.Agents:
-        made, last = message.after
-        rows = sorted(self.agents.values(), key=lambda r: (r.spec.created_at, r.spec.agent_id))
-        key = int(made) if made else NOW
-        if last:
-            rows = [r for r in rows if (r.spec.created_at, r.spec.agent_id) > (key, last)]
-        return agent.Agents(agents=tuple(rows[: message.limit]), more=len(rows) > message.limit)
-
-    def _list_sessions(self, message: session.ListSessions) -> session.Sessions:
-        rows = sorted(
-            (s.row() for s in self.sessions.values()),
-            key=lambda r: (r.spec.created_at, r.spec.session_id),
-        )
-        rows = [
-            r
-            for r in rows
-            if message.agent_id in ("", r.spec.agent_id)
-            and (r.spec.created_at, r.spec.session_id) > message.after
-        ]
-        return session.Sessions(
-            sessions=tuple(rows[: message.limit]), more=len(rows) > message.limit
-        )
-
-    def _end_agent(self, agent_id: str) -> Message:
-        row = self.agents.get(agent_id)
-        if row is None:
-            return no_agent(agent_id)
-        if row.status in ("stopping", "stopped"):
-            return agent.AgentEnding(already=True)
-        self.agents[agent_id] = msgspec.structs.replace(row, status="stopping")
-        return agent.AgentEnding(already=False, live=True)
-
-    def _finish(self, agent_id: str) -> Message:
-        row = self.agents[agent_id]
-        items: list[PublishedItem] = []
-        for key in row.sessions:
-            found = self.sessions[key]
-            for message in found.messages.values():
-                if message.state != "ended":
-                    message.state, message.outcome = "ended", "interrupted"
-                    items.append(self._changed(found, message, "ended"))
-        items.append(
-            agent.AgentChanged(
-                agent_id=row.spec.agent_id,
-                status="stopped",
-                message="shutdown",
-                sessions=row.sessions,
+    def _commit(self, draft: Draft) -> None:
+        self.drafts.append(draft)
+        code = self._refusal(draft)
+        assert self._link is not None
+        if code:
+            refused = DraftRefused(
+                session_id=draft.session_id, event_id=draft.event_id, code=code, message=code
+            )
+            self._link.cast(refused)
+        elif draft.event_id not in self._known:
+            self._known[draft.event_id] = len(self.bodies)
+            if draft.body:
+                self.bodies.append(draft.body)
+            for change in draft.changes:
+                self._change(change)
+        self._link.cast(
+            Acked(
+                session_id=draft.session_id,
+                event_id=draft.event_id,
+                sequence=len(self.bodies),
             )
         )
-        for key in row.sessions:
-            found = self.sessions[key]
-            if found.state != "closed":
-                items.extend(self._closed(found))
-        self.publish(*items)
-        self.agents[agent_id] = done = msgspec.structs.replace(row, status="stopped", sessions=())
-        return done
+        self._wake()
 
-    def _closed(self, found: FakeSession) -> list[PublishedItem]:
-        found.state, found.closed_at = "closed", NOW + 1
-        event = SessionClosed(
-            id=new_id(), timestamp=NOW / 1000, session_id=found.spec.session_id, reason="over"
-        )
-        batch = self.write(found.spec.session_id, event)
-        return [batch, session.SessionChanged(row=found.row())]
+    def _refusal(self, draft: Draft) -> str:
+        if draft.event_id in self._known:
+            return ""
+        planned = self.refuse_next.pop(draft.type, "")
+        if planned:
+            return planned
+        if draft.generation != self.generation:
+            return "STALE_GENERATION"
+        if draft.tied_to and draft.tied_to not in self._known:
+            return "TIED"
+        for change in draft.changes:
+            if isinstance(change, SettlePending):
+                if self.pending[change.request_id].state != "open":
+                    return "ALREADY_SETTLED"
+            elif isinstance(change, BeginTurn) and change.message_id not in self.queued:
+                return "ALREADY_SETTLED"
+        return ""
 
-    def _close(self, found: FakeSession, reason: str) -> Message:
-        terminated = found.state == "open"
-        if terminated:
-            found.reason = reason
-            self.publish(*self._closed(found))
-        row = self.agents[found.spec.agent_id]
-        left = tuple(key for key in row.sessions if self.sessions[key].state == "open")
-        self.agents[found.spec.agent_id] = msgspec.structs.replace(row, sessions=left)
-        return session.SessionClosing(
-            terminated=terminated,
-            agent_id=found.spec.agent_id,
-            closed_at=found.closed_at,
-            reason=found.reason,
-            last=terminated and not left,
-        )
+    def _change(self, change: object) -> None:
+        match change:
+            case BeginTurn(turn_id=turn_id, message_id=message_id):
+                message = self.queued.pop(message_id)
+                self.turn = OpenTurn(
+                    turn_id=turn_id, message=message, first_sequence=len(self.bodies)
+                )
+            case EndTurn(turn_id=turn_id):
+                assert self.turn is not None
+                assert self.turn.turn_id == turn_id
+                assert turn_id not in self.ended
+                self.turn = None
+                self.pending.clear()
+                self.ended[turn_id] = change
+            case OpenPending(row=row):
+                self.pending[row.request_id] = row
+            case SettlePending(request_id=request_id, state=state):
+                row = self.pending[request_id]
+                self.pending[request_id] = msgspec.structs.replace(row, state=state)
+            case SetRunnerState(state=state):
+                assert self.turn is not None
+                self.turn = msgspec.structs.replace(self.turn, runner_state=state)
+            case _:
+                pass
 
-    def _page(self, found: FakeSession, message: session.ReadPage) -> session.Page:
-        self.pages += 1
-        lost = found.first_sequence - 1
-        after = max(message.after, lost)
-        upto = message.upto or len(found.bodies)
-        bodies = tuple(found.bodies[after:upto][: message.max_events])
-        return session.Page(
-            session_id=found.spec.session_id,
-            first=after + 1,
-            bodies=bodies,
-            last_sequence=len(found.bodies),
-            turns=tuple(found.turns.values()),
-            lost_upto=lost if message.after < lost else 0,
-        )
-
-    def _accept(self, found: FakeSession, request: turn.AcceptMessage) -> Message:
-        known = found.messages.get(request.message_id)
-        if known is not None:
-            if known.request.sha256 != request.sha256:
-                return Refused(code="CLIENT_MESSAGE_ID_CONFLICT", message="other content")
-            again = known.request.accepted_at == request.accepted_at
-            return turn.Accepted(
-                message_id=request.message_id,
-                stream_id=known.request.stream_id,
-                accepted_at=known.request.accepted_at,
-                duplicate=not again,
-                state=known.state,  # type: ignore[arg-type]
-                turn_id=known.turn_id,
-                outcome=known.outcome,
+    def _decision(self, row: PendingRow, *, approved: bool) -> event.AnyEvent:
+        assert self.turn is not None
+        if approved:
+            return event.ToolApprovalApproved(
+                id=f"decision-{row.request_id}",
+                timestamp=1.0,
+                session_id=SESSION,
+                turn_id=self.turn.turn_id,
+                tool_name=row.tool_name,
+                tool_call_id=CallId(row.request_id),
             )
-        if found.state != "open":
-            text = f"AgenC daemon session not found or closed: {found.spec.session_id}"
-            return Refused(code="AGENT_NOT_FOUND", message=text)
-        message = found.messages[request.message_id] = FakeMessage(request)
-        self.publish(self._changed(found, message, "accepted"))
-        return turn.Accepted(
-            message_id=request.message_id,
-            stream_id=request.stream_id,
-            accepted_at=request.accepted_at,
-        )
-
-    def _cancel(self, found: FakeSession, reason: str) -> Message:
-        if found.turn is None:
-            return turn.TurnCancelled(cancelled=False)
-        turn_id = found.turn.turn_id
-        event = CancellationRequested(
-            id=new_id(),
-            timestamp=NOW / 1000,
-            session_id=found.spec.session_id,
-            turn_id=turn_id,
-            reason=reason,
-        )
-        self.append(found.spec.session_id, event)
-        return turn.TurnCancelled(cancelled=True, turn_id=turn_id)
-
-    def _cancel_message(self, found: FakeSession, message_id: MessageId, reason: str) -> Message:
-        message = found.messages.get(message_id)
-        if message is None or message.state == "ended":
-            return turn.TurnCancelled(cancelled=False)
-        if message.state == "begun":
-            return self._cancel(found, reason)
-        message.state, message.outcome = "ended", "interrupted"
-        self.publish(self._changed(found, message, "ended"))
-        return turn.TurnCancelled(cancelled=True)
-
-    def _settle(self, found: FakeSession, request: approval.Settle) -> Message:
-        row = found.pending.get(request.request_id)
-        if row is None or row.kind != request.kind:
-            return Refused(code="INVALID_ARGUMENT", message="not pending")
-        del found.pending[request.request_id]
-        settled = msgspec.structs.replace(
-            row, state=request.state, scope=request.scope, by=request.by, answer=request.answer
-        )
-        items: list[PublishedItem] = [self._pending(found, settled)]
-        if row.kind == "approval":
-            items.append(self.write(found.spec.session_id, _decision(found, settled, request)))
-        self.publish(*items)
-        return settled
-
-
-RULE = approval.Permission(
-    permission_id="mode:default", subject="permission-mode", action="default", scope="session"
-)
-
-
-def _decision(
-    found: FakeSession, row: approval.PendingRow, request: approval.Settle
-) -> ToolApprovalApproved | ToolApprovalRejected:
-    if request.state == "approved":
-        return ToolApprovalApproved(
-            id=new_id(),
-            timestamp=NOW / 1000,
-            session_id=found.spec.session_id,
-            turn_id=row.turn_id,
+        return event.ToolApprovalRejected(
+            id=f"decision-{row.request_id}",
+            timestamp=1.0,
+            session_id=SESSION,
+            turn_id=TurnId(row.turn_id),
             tool_name=row.tool_name,
-            tool_call_id=row.request_id,
+            tool_call_id=CallId(row.request_id),
+            error_code="APPROVAL_REJECTED",
+            reason="denied",
         )
-    return ToolApprovalRejected(
-        id=new_id(),
-        timestamp=NOW / 1000,
-        session_id=found.spec.session_id,
-        turn_id=row.turn_id,
-        tool_name=row.tool_name,
-        tool_call_id=row.request_id,
-        error_code="APPROVAL_REJECTED",
-        reason=request.reason or "no",
-    )
 
+    def _record(self, found: event.AnyEvent) -> None:
+        self.bodies.append(event_encoder.encode(found))
+        self._wake()
 
-def new_id() -> EventId:
-    """Return an event id."""
-    return EventId(str(uuid_utils.uuid7()))
-
-
-def no_agent(agent_id: str) -> Refused:
-    """Return the refusal for an unknown agent."""
-    return Refused(code="AGENT_NOT_FOUND", message=f"AgenC daemon agent not found: {agent_id}")
-
-
-def user_message(
-    session_id: str, turn_id: str, text: str, metadata: dict[str, object] | None = None
-) -> UserMessage:
-    """Return the event that opens a turn."""
-    return UserMessage(
-        id=new_id(),
-        timestamp=NOW / 1000,
-        session_id=session_id,
-        turn_id=turn_id,
-        content=text,
-        metadata=metadata or {},
-    )
-
-
-def delta(session_id: str, turn_id: str, text: str) -> AgentMessageDelta:
-    """Return streamed text."""
-    return AgentMessageDelta(
-        id=new_id(), timestamp=NOW / 1000, session_id=session_id, turn_id=turn_id, delta=text
-    )
-
-
-def completed(session_id: str, turn_id: str, text: str) -> AgentMessageCompleted:
-    """Return the event that ends a turn."""
-    return AgentMessageCompleted(
-        id=new_id(),
-        timestamp=NOW / 1000,
-        session_id=session_id,
-        turn_id=turn_id,
-        content=text,
-        metadata={"final": True},
-    )
-
-
-__all__ = ["FakeSession", "FakeStore", "SessionId"]
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()

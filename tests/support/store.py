@@ -36,6 +36,17 @@ if TYPE_CHECKING:
     from roost.schemas.published import PublishedItem
 
 T = TypeVar("T", bound=Message)
+E = TypeVar("E", bound=event.Event)
+ToolE = TypeVar(
+    "ToolE",
+    event.ToolCallRequested,
+    event.ToolCallStarted,
+    event.ToolCallCompleted,
+    event.ToolCallFailed,
+    event.ToolApprovalRequested,
+    event.ToolApprovalApproved,
+    event.ToolApprovalRejected,
+)
 SECONDS = 20.0
 _numbers = itertools.count(1)
 _to_root: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(control.ToRoot)
@@ -47,7 +58,7 @@ def unique(kind: str) -> str:
 
 def settings_with(**store: object) -> Settings:
     settings = default_settings()
-    replaced = msgspec.structs.replace(settings.store, min_free_mib=0, **store)  # type: ignore[arg-type] # names of its keys
+    replaced = msgspec.structs.replace(settings.store, min_free_mib=0, **store)
     return msgspec.structs.replace(settings, store=replaced)
 
 
@@ -257,9 +268,7 @@ class Agent(Peer):
         return made
 
     async def finish(self, session_id: str, turn_id: str) -> None:
-        done = event.AgentMessageCompleted(
-            **base(session_id, turn_id), content="done", metadata={"final": True}
-        )
+        done = final(session_id, turn_id)
         self.draft(done, turn.EndTurn(turn_id=TurnId(turn_id), outcome="completed"))
         await self.answered()
 
@@ -373,28 +382,31 @@ def message(session_id: str, text: str = "hello", **more: object) -> turn.Accept
     return turn.AcceptMessage(**values)  # type: ignore[arg-type] # checked when it is encoded
 
 
-def base(session_id: str, turn_id: str = "") -> dict[str, object]:
-    values: dict[str, object] = {
-        "id": unique("evt"),
-        "timestamp": 1.0,
-        "session_id": session_id,
-    }
-    return {**values, "turn_id": turn_id} if turn_id else values
+def make(kind: type[E], session_id: str, turn_id: str = "", **fields: object) -> E:
+    values: dict[str, object] = {"id": unique("evt"), "timestamp": 1.0, "session_id": session_id}
+    if turn_id:
+        values["turn_id"] = turn_id
+    return msgspec.convert({**values, **fields}, kind)
 
 
 def user_message(session_id: str, turn_id: str) -> event.UserMessage:
-    return event.UserMessage(**base(session_id, turn_id), content="hello")  # type: ignore[arg-type]
+    return make(event.UserMessage, session_id, turn_id, content="hello")
 
 
 def delta(session_id: str, turn_id: str, text: str) -> event.AgentMessageDelta:
-    return event.AgentMessageDelta(**base(session_id, turn_id), delta=text)  # type: ignore[arg-type]
+    return make(event.AgentMessageDelta, session_id, turn_id, delta=text)
+
+
+def final(session_id: str, turn_id: str) -> event.AgentMessageCompleted:
+    metadata = {"final": True}
+    return make(event.AgentMessageCompleted, session_id, turn_id, content="done", metadata=metadata)
 
 
 def tool_event(
-    kind: type[event.ToolEvent], session_id: str, turn_id: str, call_id: str, **more: object
-) -> AnyEvent:
-    values = {**base(session_id, turn_id), "tool_name": "shell", "tool_call_id": call_id, **more}
-    return kind(**values)  # type: ignore[arg-type, return-value]
+    kind: type[ToolE], session_id: str, turn_id: str, call_id: str, **fields: object
+) -> ToolE:
+    call = {"tool_name": "shell", "tool_call_id": call_id}
+    return make(kind, session_id, turn_id, **call, **fields)
 
 
 def pending_row(

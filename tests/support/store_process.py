@@ -14,7 +14,6 @@ import msgspec
 import trio
 
 from roost.schemas import control
-from roost.schemas.base import Message
 from roost.schemas.unions import agent_from_store, front_from_store
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roost.config.model import Settings
+    from roost.schemas.base import Message
 
 PROGRAM = """
 import sys, trio
@@ -53,7 +53,7 @@ class StoreProcess:
         ours, theirs = socket.socketpair()
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
+        self._process = _spawn(command, theirs.fileno(), env)
         theirs.close()
         self.root.link = ControlLink(
             ours, self.poller, name="store", decoder=_to_root, handler=self.root
@@ -77,9 +77,7 @@ class StoreProcess:
         peer.link = Link(ours, self.poller, name="store", decoder=decoder, handler=peer)
         peer.closed = False
         self._links.append(peer.link)
-        self.root.link.pass_handle(
-            control.Handle(name=name, generation=self.generation), theirs
-        )
+        self.root.link.pass_handle(control.Handle(name=name, generation=self.generation), theirs)
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -96,6 +94,10 @@ class StoreProcess:
             self._process = None
         for link in self._links:
             link.close()
+
+
+def _spawn(command: list[str], fd: int, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, pass_fds=[fd], env=env)
 
 
 @asynccontextmanager

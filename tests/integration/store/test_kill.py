@@ -8,12 +8,13 @@ import pytest
 import trio
 
 from roost.schemas import session, turn
-from roost.schemas.base import SessionId
 from tests.support.store import Agent, Front, delta, event_kind
 from tests.support.store_process import StoreProcess, store_process
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from roost.schemas.base import SessionId
 
 AGENTS = 12
 KILLS = 20
@@ -60,9 +61,7 @@ class Load:
                 made = delta(session_id, turn_id, str(number))
                 draft = peer.draft(made, durable=number % 5 == 0)
                 self.sent[session_id].append(draft)
-            await peer.until(
-                lambda: len(peer.unanswered) < UNANSWERED or peer.closed or self.done
-            )
+            await peer.until(lambda: len(peer.unanswered) < UNANSWERED or peer.closed or self.done)
             await trio.lowlevel.checkpoint()
             if peer.closed:
                 await self.up.wait()

@@ -59,6 +59,9 @@ async def test_pages_and_the_live_tail_join_without_gap_or_repetition(tmp_path: 
     async with running_store(tmp_path) as store:
         front, peer, session_id = await opened(store)
         turn_id = await peer.begin(session_id, (await front.send(session_id)).message_id)
+        front.link.cast(session.Unwatch(session_id=session_id))
+        await front.call(session.Count(), session.Counts)
+        front.bodies.clear()
         seen: list[bytes] = []
 
         async def write() -> None:
@@ -72,7 +75,6 @@ async def test_pages_and_the_live_tail_join_without_gap_or_repetition(tmp_path: 
             nursery.start_soon(write)
             await peer.until(lambda: len(peer.acked) > 10)
             watched = await front.watch(session_id)
-            front.bodies.clear()
             cursor = 0
             while cursor < watched.row.last_sequence:
                 read = session.ReadPage(
@@ -176,9 +178,7 @@ async def test_the_first_of_two_decisions_wins_wherever_it_comes_from(tmp_path: 
                     turn.SettlePending(request_id=CallId(call_id), state="timeout"),
                     session_id=session_id,
                 )
-                tied = peer.draft(
-                    delta(session_id, turn_id, call_id), tied_to=late.event_id
-                )
+                tied = peer.draft(delta(session_id, turn_id, call_id), tied_to=late.event_id)
                 await peer.answered()
             settled = [
                 item.row.state

@@ -14,6 +14,7 @@ IDS = ["agent_abc", "agent_abd", "agent_xyz"]
 def test_an_id_may_be_shortened_at_either_end() -> None:
     assert match_id("agent_x", IDS, "agent") == "agent_xyz"
     assert match_id("bd", IDS, "agent") == "agent_abd"
+    assert match_id("x", IDS, "agent") == "agent_xyz"
     assert match_id("nothing", IDS, "agent") is None
 
 

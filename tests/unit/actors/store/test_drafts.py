@@ -9,7 +9,7 @@ from roost.schemas import event, turn
 from roost.schemas.base import CallId, MessageId, SessionId, TurnId
 from roost.schemas.session import Page, ReadPage
 from tests.support.desk import Actor, Book, with_actor
-from tests.support.store import base, delta, message, pending_row, tool_event, user_message
+from tests.support.store import delta, make, message, pending_row, tool_event, user_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ REPLACE = msgspec.structs.replace
 
 
 @pytest.mark.parametrize(
-    ("make", "code"),
+    ("made", "code"),
     [
         (broken(lambda d: REPLACE(d, generation=d.generation - 1)), "STALE_GENERATION"),
         (broken(lambda d: REPLACE(d, generation=d.generation + 1)), "STALE_GENERATION"),
@@ -107,16 +107,16 @@ REPLACE = msgspec.structs.replace
         (broken(lambda d: fields(d, delta="x" * 10_000)), "EVENT_PAYLOAD_TOO_LARGE"),
         (broken(lambda d: REPLACE(d, tied_to="nothing")), "TIED"),
         (
-            lambda actor: actor.draft(event.SessionClosed(**base(actor.session_id))),  # type: ignore[arg-type]
+            lambda actor: actor.draft(make(event.SessionClosed, actor.session_id)),
             INCOMPATIBLE,
         ),
     ],
 )
 def test_a_refused_draft_leaves_no_gap_and_disturbs_no_other(
-    actor: Actor, make: Callable[[Actor], turn.Draft], code: str
+    actor: Actor, made: Callable[[Actor], turn.Draft], code: str
 ) -> None:
     actor.begin(turn_id="t")
-    assert actor.send(text(actor), make(actor), text(actor)) == [3, code, 4]
+    assert actor.send(text(actor), made(actor), text(actor)) == [3, code, 4]
     assert len(actor.book.log(actor.session_id)) == 4
 
 

@@ -34,8 +34,11 @@ def row(actor: Actor) -> agent.AgentRow:
 
 
 def start_call(actor: Actor, turn_id: TurnId, call_id: str) -> None:
-    for kind, more in ((event.ToolCallRequested, {"tool_args": {}}), (event.ToolCallStarted, {})):
-        actor.send(actor.draft(tool_event(kind, actor.session_id, turn_id, call_id, **more)))
+    where = actor.session_id, turn_id, call_id
+    actor.send(
+        actor.draft(tool_event(event.ToolCallRequested, *where, tool_args={})),
+        actor.draft(tool_event(event.ToolCallStarted, *where)),
+    )
 
 
 def cold(book: Book) -> None:

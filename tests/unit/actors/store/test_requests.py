@@ -9,7 +9,7 @@ from roost.schemas import agent, event, session, turn
 from roost.schemas.approval import ListPermissions, PendingRow, Permissions, Settle
 from roost.schemas.base import AgentId, Done, Message, MessageId, Refused, SessionId, TurnId
 from tests.support.desk import Actor, Book, decoded, with_actor
-from tests.support.store import create_agent, delta, message, pending_row, unique
+from tests.support.store import create_agent, delta, make, message, pending_row, tool_event, unique
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -475,11 +475,10 @@ def test_status_follows_the_rows(actor: Actor) -> None:
     assert statuses() == ("waiting", "running")
     book.ask(settle(actor, "a"))
     assert statuses() == ("running", "running")
-    crash = event.AgentTurnFailed(
-        id=unique("evt"),
-        timestamp=1.0,
-        session_id=actor.session_id,
-        turn_id=turn_id,
+    crash = make(
+        event.AgentTurnFailed,
+        actor.session_id,
+        turn_id,
         error="x",
         error_code="TURN_INTERRUPTED",
     )
@@ -522,10 +521,7 @@ def test_the_figures_count_what_is_there(book: Book) -> None:
     book.ask(session.CloseSession(session_id=other.session_id))
     turn_id = actor.begin()
     actor.ask_approval(turn_id, "a")
-    head = {"id": unique("evt"), "timestamp": 1.0, "session_id": actor.session_id}
-    started = event.ToolCallStarted(
-        **head, turn_id=turn_id, tool_name="shell", tool_call_id="b"  # type: ignore[arg-type]
-    )
+    started = tool_event(event.ToolCallStarted, actor.session_id, turn_id, "b")
     actor.send(actor.draft(started))
     counts = book.read(session.Count())
     assert counts == session.Counts(
