@@ -38,6 +38,8 @@ class Client:
         self.file = self.sock.makefile("rb", buffering=1 << 18)
         self.number = 0
         self.notes: list[Json] = []
+        self.answers: dict[object, Json] = {}
+        self.returned: set[int] = set()
         if initialize:
             self.call("initialize", protocolVersion="1.0.0", clientName="bench")
 
@@ -55,15 +57,20 @@ class Client:
         return message
 
     def answer(self, number: int) -> Json:
-        while True:
-            message = self.read()
-            if message.get("id") != number or "method" in message:
-                self.notes.append(message)
-                continue
-            if "error" in message:
-                raise Refusal(message["error"])
-            result: Json = message["result"]  # type: ignore[assignment]
-            return result
+        while number not in self.answers:
+            self.take(self.read())
+        message = self.answers.pop(number)
+        if "error" in message:
+            raise Refusal(message["error"])
+        result: Json = message["result"]  # type: ignore[assignment]
+        return result
+
+    def take(self, message: Json) -> None:
+        """Keep a message for who asks for it later."""
+        if "method" in message:
+            self.notes.append(message)
+        else:
+            self.answers[message["id"]] = message
 
     def call(self, method: str, **params: object) -> Json:
         return self.answer(self.send(method, **params))

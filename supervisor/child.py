@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import trio
@@ -134,6 +134,6 @@ def _describe(exc: BaseException) -> str:
     if isinstance(exc, SupervisorError):
         return str(exc)
     if isinstance(exc, BaseExceptionGroup):
-        inner: tuple[BaseException, ...] = exc.exceptions
-        return "; ".join(map(_describe, inner))
+        group = cast("BaseExceptionGroup[BaseException]", exc)  # the narrowed type knows no member
+        return "; ".join(map(_describe, group.exceptions))
     return f"{type(exc).__name__}: {exc}"

@@ -8,6 +8,7 @@ import resource
 import socket
 import struct
 import sys
+from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -46,6 +47,14 @@ def raise_descriptor_limit() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft
+
+
+def keep_descriptors() -> None:
+    """Let no process started from now on inherit a descriptor that this one inherited, but the standard three."""
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):  # the listing's own is closed again
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
 
 
 def socket_maker(sock: socket.socket) -> int:

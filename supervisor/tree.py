@@ -172,6 +172,7 @@ class ProcessTree:
             RestartLimitReached: a service crashed too often.
         """
         kernel.become_subreaper()
+        kernel.keep_descriptors()
         self._began = trio.current_time()
         try:
             failure = await self._run(task_status)

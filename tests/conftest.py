@@ -37,10 +37,19 @@ def no_process_left_behind() -> Iterator[None]:
     me = psutil.Process()
     before = _children(me)
     yield
+    _reap_detached(me)
     left = {key: text for key, text in _children(me).items() if key not in before}
     for pid, _ in left:
         _end(pid)
     assert not left, f"left behind: {sorted(left.values())}"
+
+
+def _reap_detached(process: psutil.Process) -> None:
+    """Reap daemons that detached themselves and have ended: their end is nobody's business but init's, which is us."""
+    for child in process.children():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, ChildProcessError):
+            if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) == child.pid:
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def _children(process: psutil.Process) -> dict[tuple[int, float], str]:

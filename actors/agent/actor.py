@@ -12,9 +12,8 @@ import math
 import os
 import random
 import socket
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -38,6 +37,9 @@ from roost.supervisor.backoff import Backoff
 from roost.supervisor.errors import ActorGone, LinkFull, RestartLimitReached
 from roost.supervisor.intensity import Intensity, Window
 from roost.supervisor.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SESSION_RESTARTS: Final = Intensity(5, 60.0)
 SESSION_BACKOFF: Final = Backoff()

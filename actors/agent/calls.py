@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.actors.agent.runner import CallResult
-from roost.schemas.base import CallId
 from roost.schemas.event import JsonObject, Outcome, RejectionCode, Risk
+
+if TYPE_CHECKING:
+    from roost.schemas.base import CallId
 
 REASON_CHARACTERS = 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -32,10 +32,14 @@ from roost.actors.agent.runner import CallResult, Runner, RunnerFailed, Thought
 from roost.actors.agent.tools.tool import Prepared, Surroundings, ToolFailed
 from roost.actors.agent.tools.toolbox import BY_NAME
 from roost.actors.agent.turn import State, TurnMachine
-from roost.actors.session.turns import Session
-from roost.schemas.approval import PendingRow
-from roost.schemas.base import CallId, TurnId
 from roost.schemas.event import MAX_EVENT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roost.actors.session.turns import Session
+    from roost.schemas.approval import PendingRow
+    from roost.schemas.base import CallId, TurnId
 
 ROOM_FOR_THE_REST = 4096
 

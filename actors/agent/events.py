@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import UNSET, UnsetType
 
-from roost.actors.agent.calls import Call, Failed
-from roost.actors.agent.effects import AskApproval, Stamps
-from roost.actors.agent.runner import RunnerFailed
-from roost.schemas.base import SessionId, TurnId
 from roost.schemas.event import (
     AgentMessageCompleted,
     AgentMessageDelta,
@@ -26,6 +24,12 @@ from roost.schemas.event import (
     ToolCallStarted,
     UserMessage,
 )
+
+if TYPE_CHECKING:
+    from roost.actors.agent.calls import Call, Failed
+    from roost.actors.agent.effects import AskApproval, Stamps
+    from roost.actors.agent.runner import RunnerFailed
+    from roost.schemas.base import SessionId, TurnId
 
 ERROR_CHARACTERS = 200
 

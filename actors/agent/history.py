@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from roost.actors.agent.runner import RunnerFailed
 from roost.actors.projection import ContextError, Conversation
-from roost.actors.session.turns import Session
 from roost.schemas.event import AgentMessageDelta
-from roost.schemas.model import ChatMessage
 from roost.schemas.session import Page, ReadPage
 from roost.schemas.unions import event_decoder
+
+if TYPE_CHECKING:
+    from roost.actors.session.turns import Session
+    from roost.schemas.model import ChatMessage
 
 
 class SessionHistory:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.actors.agent.driver import TurnDriver
 from roost.actors.agent.events import EventMaker
 from roost.actors.agent.history import SessionHistory
-from roost.actors.agent.models import ModelRequests
 from roost.actors.agent.resume import rebuild
 from roost.actors.agent.runner import CallResult, Runner, RunnerFailed, Sink, Thought
 from roost.actors.agent.runners.llm import LlmRunner
@@ -21,12 +20,17 @@ from roost.actors.agent.tools.toolbox import ToolPolicy
 from roost.actors.agent.turn import TurnMachine
 from roost.actors.command.leftovers import Leftovers
 from roost.actors.session.approvals import Rules, make_rules
-from roost.actors.session.turns import Session, Turn
 from roost.config.model import Settings, key_variables
-from roost.schemas.agent import AgentSpec
-from roost.schemas.base import TurnId
-from roost.schemas.event import AnyEvent, JsonObject
-from roost.schemas.turn import OpenTurn, QueuedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from roost.actors.agent.models import ModelRequests
+    from roost.actors.session.turns import Session, Turn
+    from roost.schemas.agent import AgentSpec
+    from roost.schemas.base import TurnId
+    from roost.schemas.event import AnyEvent, JsonObject
+    from roost.schemas.turn import OpenTurn, QueuedMessage
 
 ANSWER_ROOM = 60.0
 

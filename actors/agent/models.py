@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
-from roost.actors.agent.runner import Sink
-from roost.schemas.base import Message
 from roost.schemas.model import AskModel, ModelDelta, StopModel
 from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
-from roost.supervisor.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roost.actors.agent.runner import Sink
+    from roost.schemas.base import Message
+    from roost.supervisor.link import Link
 
 LINK_TIMEOUT = 10.0
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.actors.agent.calls import Call, Completed, Failed, Logged, Stage, rejected
-from roost.actors.agent.effects import Policy
 from roost.actors.agent.runner import CallRequest
-from roost.schemas.approval import PendingRow
 from roost.schemas.base import CallId, TurnId
 from roost.schemas.event import (
     AgentReasoningStarted,
@@ -21,6 +19,12 @@ from roost.schemas.event import (
     ToolCallRequested,
     ToolEvent,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from roost.actors.agent.effects import Policy
+    from roost.schemas.approval import PendingRow
 
 
 def rebuild(

@@ -6,12 +6,14 @@ A runner never talks to clients and writes nothing down; it has no state that th
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from roost.schemas.event import JsonObject, Outcome, Phase
-from roost.schemas.model import ChatMessage
+
+if TYPE_CHECKING:
+    from roost.schemas.model import ChatMessage
 
 
 class CallRequest(msgspec.Struct, frozen=True):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
-from roost.schemas.base import Message
-from roost.schemas.turn import Draft
 from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
-from roost.supervisor.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roost.schemas.base import Message
+    from roost.schemas.turn import Draft
+    from roost.supervisor.link import Link
 
 REPEAT_PAUSE = 0.05
 

@@ -13,6 +13,7 @@ Rules (L 9, 11, 13; T 6.5):
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -43,7 +44,6 @@ from roost.actors.agent.effects import (
     StopTool,
     Think,
 )
-from roost.actors.agent.events import EventMaker
 from roost.actors.agent.runner import CallResult, RunnerFailed, Thought
 from roost.schemas.approval import PendingRow
 from roost.schemas.event import AnyEvent, JsonObject, RejectionCode, TokenUsage
@@ -58,6 +58,9 @@ from roost.schemas.turn import (
     SettlePending,
     TurnOutcome,
 )
+
+if TYPE_CHECKING:
+    from roost.actors.agent.events import EventMaker
 
 PARALLEL_CALLS = 4
 MAX_TEXT_BYTES = 262_144

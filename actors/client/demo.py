@@ -22,6 +22,7 @@ from roost.actors.client.replies import Created, Stats
 from roost.actors.client.talk_commands import client_name
 from roost.config.errors import ConfigError
 from roost.config.paths import Home
+from roost.supervisor import identity
 
 if TYPE_CHECKING:
     from roost.actors.client.connection import Connection
@@ -46,10 +47,10 @@ async def show_daemon(home: Home, terminal: Terminal) -> int:
         with trio.CancelScope(shield=True):
             terminal.note("== stopping", **STEP)
             await stop_daemon(home)
-    terminal.note(
-        f"done in {format_duration(trio.current_time() - started)}; nothing is left behind"
-    )
-    return status
+    left = identity.find_by_environment("ROOST_INSTANCE", home.instance)
+    took = format_duration(trio.current_time() - started)
+    terminal.note(f"done in {took}; processes of the daemon that are left: {len(left)}")
+    return status if not left else 1
 
 
 async def _talk(connection: Connection, terminal: Terminal, home: Home) -> int:

@@ -272,8 +272,12 @@ def describe_call(tool: str, arguments: object, limit: int = 200) -> str:
 
 
 class _Output(msgspec.Struct, frozen=True):
-    output: str
+    """What a command has said, or the words of a call that was cancelled."""
+
+    output: str = ""
     exit_code: int | None = None
+    content: str | None = None
+    is_error: bool = False
 
 
 def describe_result(text: str) -> str:
@@ -282,7 +286,11 @@ def describe_result(text: str) -> str:
         result = msgspec.json.decode(text, type=_Output)
     except msgspec.MsgspecError:
         return text
+    if result.is_error and result.content is not None:
+        return result.content
+    if result.exit_code is None:
+        return text
     output = result.output.rstrip("\n")
-    if result.exit_code in (0, None):
+    if result.exit_code == 0:
         return output or "(no output)"
     return f"{output}\nexit status {result.exit_code}".lstrip("\n")

@@ -10,12 +10,15 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from roost.actors.command.leftovers import Leftovers
 from roost.actors.command.spawn import Started, start_process
+
+if TYPE_CHECKING:
+    from roost.actors.command.leftovers import Leftovers
 
 READ_BYTES = 64 * 1024
 DRAIN_TIMEOUT = 1.0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MARK = "ROOST_COMMAND"
 """The environment variable by which everything that a command starts is known."""

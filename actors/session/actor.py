@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
 from roost.actors.session.approvals import Grants
 from roost.actors.session.outbox import Outbox
 from roost.actors.session.queue import Queue
-from roost.actors.session.turns import Host, Turn, TurnMaker
 from roost.actors.store.recovery import plan_recovery, repair_drafts
 from roost.schemas.base import Message, Refused, SessionId
 from roost.schemas.event import AgentMessageDelta, AnyEvent
@@ -39,6 +38,11 @@ from roost.schemas.turn import (
 from roost.schemas.unions import event_decoder
 from roost.supervisor.errors import ActorGone, MailboxFull
 from roost.supervisor.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roost.actors.session.turns import Host, Turn, TurnMaker
 
 MAX_MAIL = 1024
 RETRY_SECONDS = 1.0

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from roost.schemas.approval import Permission, Scope
-from roost.schemas.event import Risk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roost.schemas.event import Risk
 
 Ask = Literal["read", "write", "external_effect", "never"]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from roost.schemas.base import MessageId
-from roost.schemas.turn import QueuedMessage
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roost.schemas.base import MessageId
+    from roost.schemas.turn import QueuedMessage
 
 REMEMBERED = 1024
 PARTIAL_PULL = 4 * 1024 * 1024

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from roost.actors.session.approvals import Grants
-from roost.actors.session.outbox import Outbox
-from roost.schemas.approval import PendingRow
-from roost.schemas.base import Message, SessionId, TurnId
-from roost.schemas.event import AnyEvent
-from roost.schemas.turn import Draft, OpenTurn, QueuedMessage
-from roost.supervisor.errors import ActorGone
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roost.actors.session.approvals import Grants
+    from roost.actors.session.outbox import Outbox
+    from roost.schemas.approval import PendingRow
+    from roost.schemas.base import Message, SessionId, TurnId
+    from roost.schemas.event import AnyEvent
+    from roost.schemas.turn import Draft, OpenTurn, QueuedMessage
+    from roost.supervisor.errors import ActorGone
 
 
 class Host(Protocol):

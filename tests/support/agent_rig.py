@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -15,7 +14,6 @@ from roost.config.load import default_settings
 from roost.config.model import Settings, encode_settings
 from roost.schemas.agent import AgentSpec
 from roost.schemas.approval import ListPermissions, Permissions
-from roost.schemas.base import Message
 from roost.schemas.boot import Boot
 from roost.schemas.control import Busy, KillChild, Ready, Start, ToRoot
 from roost.schemas.unions import front_from_agent
@@ -23,6 +21,12 @@ from roost.supervisor.actor import Process
 from roost.supervisor.link import Link
 from roost.supervisor.poller import Poller
 from tests.support.fake_store import AGENT, FakeStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from roost.schemas.base import Message
 
 _root_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(ToRoot)
 
@@ -70,6 +74,7 @@ class Rig:
         self.store = FakeStore(poller, spec)
         self.root = FakeRoot()
         self.settings = settings
+        self.peers: list[Link] = []
         self._poller = poller
         self._generation = 0
         self._cancel = trio.CancelScope()
@@ -145,6 +150,8 @@ class Rig:
         finally:
             self.actor.close()
             self.store.disconnect()
+            for peer in self.peers:
+                peer.close()
             far.close()
             near.close()
             self.stopped.set()

@@ -159,16 +159,16 @@ def send_script(client: Client, session: str, *steps: Json, **params: object) ->
 
 
 def next_note(client: Client, wanted: Callable[[Json], object], timeout: float = TIMEOUT) -> Json:
-    """Return the first notification, of those kept or to come, that is wanted; it is taken out."""
-    for index, note in enumerate(client.notes):
-        if wanted(note):
-            return client.notes.pop(index)
+    """Return the first notification, of those kept or to come, that is wanted and was not returned before."""
     client.sock.settimeout(timeout)
+    at = 0
     while True:
-        message = client.read()
-        if "method" in message and wanted(message):
-            return message
-        client.notes.append(message)
+        for note in client.notes[at:]:
+            if id(note) not in client.returned and wanted(note):
+                client.returned.add(id(note))
+                return note
+        at = len(client.notes)
+        client.take(client.read())
 
 
 def status_is(session: str, *statuses: str) -> Callable[[Json], bool]:
@@ -222,7 +222,7 @@ def check_log(home: Path) -> dict[str, list[tuple[int, str, str]]]:
     try:
         rows = database.execute(
             "select s.session_id, e.sequence, e.event_id, e.type from events e"
-            " join sessions s on s.id = e.session order by s.session_id, e.sequence"
+            " join sessions s on s.key = e.session order by s.session_id, e.sequence"
         ).fetchall()
     finally:
         database.close()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import trio
 
 from roost.schemas import event
 from roost.schemas.agent import AgentRow, AgentSpec, Hello, Sleep, Welcome
-from roost.schemas.approval import PendingRow, PendingState, Scope
 from roost.schemas.base import (
     AgentId,
     CallId,
@@ -48,7 +46,12 @@ from roost.schemas.turn import (
 )
 from roost.schemas.unions import event_decoder, event_encoder, store_from_agent
 from roost.supervisor.link import Link
-from roost.supervisor.poller import Poller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roost.schemas.approval import PendingRow, PendingState, Scope
+    from roost.supervisor.poller import Poller
 
 SESSION = SessionId("session-1")
 AGENT = AgentId("agent-1")
@@ -84,9 +87,7 @@ class FakeStore:
     def connect(self) -> int:
         """Make a new link; return the agent's end as a descriptor."""
         mine, theirs = socket.socketpair()
-        self._link = Link(
-            mine, self._poller, name="agent", decoder=store_from_agent, handler=self
-        )
+        self._link = Link(mine, self._poller, name="agent", decoder=store_from_agent, handler=self)
         return theirs.detach()
 
     def disconnect(self) -> None:
@@ -95,7 +96,9 @@ class FakeStore:
         self._held.clear()
         self._link.close()
 
-    def accept(self, text: str, script: Sequence[object] | None = None, *, bell: bool = True) -> str:
+    def accept(
+        self, text: str, script: Sequence[object] | None = None, *, bell: bool = True
+    ) -> str:
         """Take a client's message."""
         number = len(self.queued) + len(self.ended) + 1
         metadata = {} if script is None else {"script": script}

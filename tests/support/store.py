@@ -28,9 +28,11 @@ from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    import sqlite3
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
+    from roost.actors.store.desk import Desk
     from roost.config.model import Settings
     from roost.schemas.event import AnyEvent
     from roost.schemas.published import PublishedItem
@@ -85,13 +87,13 @@ class Peer:
 
     def on_message(self, link: Link, ref: int, message: Message) -> None:
         self.got.append(message)
-        self._tell()
+        self.tell()
 
     def on_closed(self, link: Link) -> None:
         self.closed = True
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         self._news.set()
         self._news = trio.Event()
 
@@ -137,7 +139,7 @@ class Front(Peer):
             assert isinstance(answer, session.Watched), answer
             self.last[session_id] = answer.row.last_sequence
             answers.append(answer)
-            self._tell()
+            self.tell()
 
         self.link.call_nowait(session.Watch(session_id=SessionId(session_id)), take)
         await self.until(lambda: bool(answers))
@@ -329,6 +331,18 @@ class Store:
             await peer.open(session_id)
         return peer
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        connection = self.actor._connection  # pyright: ignore[reportPrivateUsage] # to fill its disk
+        assert connection is not None
+        return connection
+
+    @property
+    def desk(self) -> Desk:
+        desk = self.actor._desk  # pyright: ignore[reportPrivateUsage] # to have it fail
+        assert desk is not None
+        return desk
+
     def report(self, agent_id: str, what: str, reason: str = "") -> None:
         report = control.ChildReport(child_id=agent_id, generation=1, event=what, reason=reason)  # type: ignore[arg-type] # one of its words
         self.actor.child_report(report)
@@ -342,7 +356,7 @@ class Store:
 @asynccontextmanager
 async def running_store(
     home: Path, settings: Settings | None = None, *, cold: bool = False
-) -> AsyncIterator[Store]:
+) -> AsyncGenerator[Store, None]:
     poller = Poller()
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

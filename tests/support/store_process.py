@@ -20,7 +20,7 @@ from roost.supervisor.poller import Poller
 from tests.support.store import Agent, Front, Peer, Root, boot_payload, settings_with
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from roost.config.model import Settings
@@ -103,7 +103,7 @@ def _spawn(command: list[str], fd: int, env: dict[str, str]) -> subprocess.Popen
 @asynccontextmanager
 async def store_process(
     home: Path, settings: Settings | None = None
-) -> AsyncIterator[StoreProcess]:
+) -> AsyncGenerator[StoreProcess, None]:
     poller = Poller()
     store = StoreProcess(home, poller, settings)
     with trio.fail_after(90):

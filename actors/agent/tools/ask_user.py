@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from roost.actors.agent.calls import Failed
 from roost.actors.agent.tools.tool import (
     Arguments,
     Surroundings,
@@ -14,9 +13,12 @@ from roost.actors.agent.tools.tool import (
     ToolFailed,
     invalid_arguments,
 )
-from roost.config.model import Tools
-from roost.schemas.base import CallId
-from roost.schemas.event import JsonObject
+
+if TYPE_CHECKING:
+    from roost.actors.agent.calls import Failed
+    from roost.config.model import Tools
+    from roost.schemas.base import CallId
+    from roost.schemas.event import JsonObject
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
 

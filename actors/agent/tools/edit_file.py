@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 import trio
@@ -11,8 +11,10 @@ import trio
 from roost.actors.agent.tools.paths import file_error, open_regular, resolve
 from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFailed
 from roost.actors.agent.tools.write_file import replace_file
-from roost.schemas.base import CallId
-from roost.schemas.event import Risk
+
+if TYPE_CHECKING:
+    from roost.schemas.base import CallId
+    from roost.schemas.event import Risk
 
 MAX_FILE = 16 * 1024 * 1024
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import fnmatch
 import os
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import trio
 
 from roost.actors.agent.tools.paths import resolve
 from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFailed
-from roost.schemas.base import CallId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from roost.schemas.base import CallId
 
 SKIPPED = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"))
 MAX_SEEN = 200_000

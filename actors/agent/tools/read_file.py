@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import msgspec
 import trio
@@ -11,7 +11,9 @@ import trio
 from roost.actors.agent.tools.paths import file_error, open_regular, resolve
 from roost.actors.agent.tools.results import clip
 from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFailed
-from roost.schemas.base import CallId
+
+if TYPE_CHECKING:
+    from roost.schemas.base import CallId
 
 MAX_SCANNED = 64 * 1024 * 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Annotated, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Annotated, BinaryIO, ClassVar
 
 import msgspec
 
@@ -15,9 +15,11 @@ from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFai
 from roost.actors.command.actor import CommandActor, CommandSpec
 from roost.actors.command.output import HeadTail
 from roost.actors.command.spawn import StartFailed
-from roost.config.model import Tools
-from roost.schemas.base import CallId
-from roost.schemas.event import Risk
+
+if TYPE_CHECKING:
+    from roost.config.model import Tools
+    from roost.schemas.base import CallId
+    from roost.schemas.event import Risk
 
 SHELL = ("/bin/bash", "/bin/sh")
 GRACE = 2.0

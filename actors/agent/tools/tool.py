@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -13,7 +13,9 @@ from roost.actors.agent.calls import Failed
 from roost.actors.command.leftovers import Leftovers
 from roost.config.model import Tools
 from roost.schemas.base import CallId
-from roost.schemas.event import JsonObject, Outcome, Risk
+
+if TYPE_CHECKING:
+    from roost.schemas.event import JsonObject, Outcome, Risk
 
 _PLACE = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")

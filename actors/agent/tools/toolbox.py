@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from roost.actors.agent.calls import NOT_ALLOWED, Failed
 from roost.actors.agent.effects import Allow, AskApproval, AskQuestion, Plan, Refuse, Verdict
-from roost.actors.agent.runner import CallRequest
 from roost.actors.agent.tools.ask_user import AskUser
 from roost.actors.agent.tools.edit_file import EditFile
 from roost.actors.agent.tools.list_files import ListFiles
@@ -17,8 +16,11 @@ from roost.actors.agent.tools.shell import Shell
 from roost.actors.agent.tools.tool import AnyTool, Surroundings, invalid_arguments
 from roost.actors.agent.tools.write_file import WriteFile
 from roost.actors.session.approvals import Grants, Rules, canonical_tool, judge, operation_keys
-from roost.schemas.event import JsonObject
 from roost.schemas.model import ToolSpec
+
+if TYPE_CHECKING:
+    from roost.actors.agent.runner import CallRequest
+    from roost.schemas.event import JsonObject
 
 TOOLS: Final[tuple[AnyTool, ...]] = (
     ReadFile(),

@@ -6,16 +6,19 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
-from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 import trio
 
 from roost.actors.agent.tools.paths import file_error, resolve
 from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFailed
-from roost.schemas.base import CallId
-from roost.schemas.event import Risk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roost.schemas.base import CallId
+    from roost.schemas.event import Risk
 
 NEW_FILE_MODE = 0o644
 

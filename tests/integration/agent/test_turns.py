@@ -25,6 +25,11 @@ ONE_TOOL = [
 ]
 
 
+async def until_exists(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110 - another process makes it
+        await trio.sleep(0.005)
+
+
 async def test_a_message_is_answered_and_the_process_is_idle_again(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as (rig, _):
         message_id = rig.store.accept("hello")
@@ -189,8 +194,7 @@ async def test_an_interrupt_of_a_running_command_leaves_no_process(tmp_path: Pat
     async with running_agent(tmp_path, settings=settings) as (rig, _):
         rig.store.accept("$ setsid sleep 71 & echo up > up; sleep 71")
         await rig.store.until(lambda: bool(rig.store.find(event.ToolCallStarted)))
-        while not (tmp_path / "work" / "up").exists():
-            await trio.sleep(0.005)
+        await until_exists(tmp_path / "work" / "up")
         rig.store.cancel()
         assert (await rig.store.until_ended()).outcome == "interrupted"
         (failed,) = rig.store.find(event.ToolCallFailed)
@@ -240,7 +244,9 @@ async def test_nobody_decides_in_time(tmp_path: Path) -> None:
 async def test_a_tool_over_its_limit_fails_and_its_process_is_gone(tmp_path: Path) -> None:
     settings = changed_settings(approvals={"ask": "never"})
     async with running_agent(tmp_path, settings=settings) as (rig, _):
-        rig.store.accept("", [{"tool": "shell", "args": {"command": "sleep 72", "timeout_s": 0.05}}])
+        rig.store.accept(
+            "", [{"tool": "shell", "args": {"command": "sleep 72", "timeout_s": 0.05}}]
+        )
         await rig.store.until_ended()
         (failed,) = rig.store.find(event.ToolCallFailed)
         assert (failed.error_code, failed.outcome) == ("TOOL_TIMEOUT", "unknown")
@@ -400,8 +406,7 @@ async def test_a_turn_that_does_not_unwind_gets_its_process_killed(tmp_path: Pat
     settings = changed_settings(approvals={"ask": "never"}, timeouts={"turn_unwind": 0.05})
     async with running_agent(tmp_path, settings=settings) as (rig, _):
         rig.store.accept("$ trap '' TERM; echo > up; while :; do sleep 73; done")
-        while not (tmp_path / "work" / "up").exists():
-            await trio.sleep(0.005)
+        await until_exists(tmp_path / "work" / "up")
         rig.store.cancel()
         while not rig.root.kills:
             await rig.root.changed.wait()

@@ -190,7 +190,12 @@ async def test_a_flood_is_read_without_keeping_it() -> None:
 
     spec = CommandSpec(
         command_id="flood",
-        argv=(sys.executable, "-P", "-c", "import os\nfor _ in range(512): os.write(1, bytes(65536))"),
+        argv=(
+            sys.executable,
+            "-P",
+            "-c",
+            "import os\nfor _ in range(512): os.write(1, bytes(65536))",
+        ),
         cwd="/",
         env={},
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.daemon import Client, Json, Refusal
-from tests.support.daemon import RunningDaemon, create_agent, daemon_in
+from tests.support.daemon import RunningDaemon, create_agent, daemon_in, is_method, next_note
 
 pytestmark = pytest.mark.slow
 
@@ -240,12 +240,12 @@ def test_cookie_and_socket_are_the_owners_only(shared: RunningDaemon) -> None:
     assert len((shared.home / "daemon.cookie").read_text().strip()) == 64
 
 
-def test_an_agents_own_command_cannot_speak_to_the_daemon(shared: RunningDaemon) -> None:
-    client = shared.client()
+def test_an_agents_own_command_cannot_speak_to_the_daemon(daemon: RunningDaemon) -> None:
+    client = daemon.client()
     _, session = create_agent(client)
     client.call("session.attach", sessionId=session, clientId="c")
     code = (
-        f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{shared.socket}'); "
+        f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{daemon.socket}'); "
         's.sendall(b\'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1.0.0"}}\\n\'); '
         "print(s.recv(9999).decode())"
     )
@@ -253,10 +253,7 @@ def test_an_agents_own_command_cannot_speak_to_the_daemon(shared: RunningDaemon)
     number = client.send(
         "message.send", sessionId=session, content="x", metadata={"script": script}
     )
-    while True:
-        note = client.read()
-        if note["method"] == "event.permission_request":
-            break
+    note = next_note(client, is_method("event.permission_request", session))
     client.call("tool.approve", sessionId=session, requestId=note["params"]["requestId"])  # type: ignore[index]
     client.answer(number)
     results = [

@@ -158,7 +158,7 @@ def test_a_killed_front_disconnects_clients_who_miss_nothing_when_they_come_back
 def read_until_closed(client: Client) -> None:
     with contextlib.suppress(ConnectionError):
         while True:
-            client.notes.append(client.read())
+            client.take(client.read())
 
 
 def reconnect(daemon: RunningDaemon, session: str, cursor: int) -> object:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 def set_pages(store: Store, spare: int) -> None:
-    connection = store.actor._connection
-    assert connection is not None
+    connection = store.connection
     used = connection.execute("pragma page_count").fetchone()[0]
     connection.execute(f"pragma max_page_count = {used + spare}")
 
@@ -109,8 +108,6 @@ async def test_an_error_of_the_disk_is_not_told_as_a_full_one(
     async with running_store(tmp_path) as store:
         front: Front = store.front()
         _, session_id = await front.create()
-        desk = store.actor._desk
-        assert desk is not None
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR
 
@@ -118,6 +115,6 @@ async def test_an_error_of_the_disk_is_not_told_as_a_full_one(
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(desk.journal, "flush", fail)
+            patch.setattr(store.desk.journal, "flush", fail)
             assert (await front.call(message(session_id), Refused)).code == "INTERNAL"
         assert (await front.send(session_id)).position == 0

@@ -56,7 +56,7 @@ class Load:
         number = 0
         while not self.done:
             await self.up.wait()
-            while len(peer.unanswered) < UNANSWERED and not peer.closed:
+            while len(peer.unanswered) < UNANSWERED and not (peer.closed or self.done):
                 number += 1
                 made = delta(session_id, turn_id, str(number))
                 draft = peer.draft(made, durable=number % 5 == 0)
@@ -90,7 +90,7 @@ class Load:
     async def finish(self) -> None:
         self.done = True
         for peer, session_id, turn_id in self.agents:
-            peer._tell()
+            peer.tell()
             await peer.answered()
             await peer.finish(session_id, turn_id)
         await self.front.until(

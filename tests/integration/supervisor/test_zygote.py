@@ -115,6 +115,6 @@ async def test_children_forked_together_have_no_descriptor_of_each_other(
         ]
         logs = {name for names in open_fds for name in names if name.endswith(".log")}
         assert len(logs) == 20
-        # The control link, and a pair that trio wakes itself with.
-        assert {names.count("socket") for names in open_fds} == {3}
+        # The control link, and two pairs by which trio is woken and told of signals.
+        assert {names.count("socket") for names in open_fds} == {5}
         assert {names.count("pipe") for names in open_fds} == {0}

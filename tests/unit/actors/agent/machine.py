@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from roost.actors.agent.calls import Completed, End
@@ -20,10 +22,12 @@ from roost.actors.agent.effects import (
 from roost.actors.agent.events import EventMaker
 from roost.actors.agent.runner import CallRequest, Thought
 from roost.actors.agent.turn import TurnMachine
-from roost.schemas.approval import PendingRow, PendingState
 from roost.schemas.base import CallId, MessageId, SessionId, TurnId
-from roost.schemas.event import AnyEvent, JsonObject
 from roost.schemas.turn import EndTurn, OpenPending, QueuedMessage
+
+if TYPE_CHECKING:
+    from roost.schemas.approval import PendingRow, PendingState
+    from roost.schemas.event import AnyEvent, JsonObject
 
 SESSION = SessionId("s")
 TURN = TurnId("t")
@@ -66,7 +70,11 @@ class Driven:
     """A machine in the hands of a test: drafts are answered by `recorded` unless `slow`."""
 
     def __init__(
-        self, verdicts: dict[str, Verdict] | None = None, *, max_iterations: int = 64, slow: bool = False
+        self,
+        verdicts: dict[str, Verdict] | None = None,
+        *,
+        max_iterations: int = 64,
+        slow: bool = False,
     ) -> None:
         self.stamps = CountedStamps()
         self.policy = TablePolicy(verdicts or {})
@@ -133,7 +141,9 @@ class Driven:
         self.running.remove(call_id)
         self.take(self.machine.tool_ended(call_id, end or Completed("ok")))
 
-    def decide(self, call_id: str, state: PendingState, *, reason: str = "", answer: object = None) -> None:
+    def decide(
+        self, call_id: str, state: PendingState, *, reason: str = "", answer: object = None
+    ) -> None:
         """Let a client decide."""
         row = msgspec.structs.replace(
             self.row(call_id),

@@ -20,7 +20,7 @@ from roost.actors.agent.runner import CallRequest, RunnerFailed, Thought
 from roost.actors.agent.turn import FOLLOWS, MAX_TEXT_BYTES
 from roost.schemas.base import CallId
 from roost.schemas.event import AgentMessageCompleted, AgentTurnFailed, ToolCallFailed, is_final
-from roost.schemas.turn import AddUsage, SetRunnerState
+from roost.schemas.turn import AddUsage, OpenPending, SetRunnerState
 from tests.unit.actors.agent.machine import ASK, QUESTION, Driven
 
 
@@ -270,7 +270,9 @@ def test_two_iterations_allowed_and_both_ask_for_tools() -> None:
 
 def test_a_runner_that_fails_ends_the_turn() -> None:
     turn = Driven().begin()
-    failed = RunnerFailed("gone", code="PROVIDER_NETWORK_ERROR", phase="provider_open", retryable=True)
+    failed = RunnerFailed(
+        "gone", code="PROVIDER_NETWORK_ERROR", phase="provider_open", retryable=True
+    )
     turn.take(turn.machine.runner_failed(failed))
     assert turn.trace == "user reasoning turn-failed"
     last = turn.events[-1]
@@ -436,7 +438,9 @@ def test_the_tables_know_every_event_that_a_turn_writes() -> None:
 
 
 ACTIONS = st.lists(
-    st.sampled_from(["think", "calls", "end", "approve", "deny", "expire", "cancel", "stop", "fail"]),
+    st.sampled_from(
+        ["think", "calls", "end", "approve", "deny", "expire", "cancel", "stop", "fail"]
+    ),
     max_size=30,
 )
 VERDICTS: dict[str, Verdict] = {"x": ASK, "q": QUESTION, "no": Refuse(NOT_ALLOWED)}
@@ -475,9 +479,11 @@ def act(turn: Driven, action: str, number: int) -> None:
         case "end" if turn.running:
             turn.end(turn.running[-1])
         case "approve" | "deny":
-            state = "approved" if action == "approve" else "denied"
             for call_id in asked(turn):
-                turn.decide(call_id, "answered" if turn.row(call_id).kind == "question" else state)
+                if turn.row(call_id).kind == "question":
+                    turn.decide(call_id, "answered")
+                else:
+                    turn.decide(call_id, "approved" if action == "approve" else "denied")
         case "expire":
             for call_id in asked(turn):
                 turn.take(turn.machine.wait_expired(call_id))
@@ -491,8 +497,6 @@ def act(turn: Driven, action: str, number: int) -> None:
             turn.record()
 
 
-def asked(turn: Driven) -> list[str]:
-    from roost.schemas.turn import OpenPending
-
+def asked(turn: Driven) -> list[CallId]:
     changes = [change for emit in turn.emitted for change in emit.changes]
     return [c.row.request_id for c in changes if isinstance(c, OpenPending)][-1:]

@@ -122,3 +122,9 @@ def test_the_result_of_a_command_is_its_output() -> None:
     assert err == "  a\n  b\n  exit status 3\n"
     _, err = shown(ToolEnded("c", '{"output":"","exit_code":0}', failed=False))
     assert err == "  (no output)\n"
+
+
+def test_a_result_that_is_no_command_is_shown_as_it_is() -> None:
+    assert shown(ToolEnded("c", '{"files":["a"]}', failed=False))[1] == '  {"files":["a"]}\n'
+    cancelled = '{"tool_use_id":"c","is_error":true,"content":"The call was cancelled"}'
+    assert shown(ToolEnded("c", cancelled, failed=True))[1] == "  The call was cancelled\n"

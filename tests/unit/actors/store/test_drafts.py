@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from roost.actors.store.messages import Messages
 from roost.schemas import event, turn
 from roost.schemas.base import CallId, MessageId, SessionId, TurnId
 from roost.schemas.session import Page, ReadPage
@@ -89,6 +90,10 @@ def fields(draft: turn.Draft, **changed: object) -> turn.Draft:
 REPLACE = msgspec.structs.replace
 
 
+def closing(actor: Actor) -> turn.Draft:
+    return actor.draft(make(event.SessionClosed, actor.session_id))
+
+
 @pytest.mark.parametrize(
     ("made", "code"),
     [
@@ -106,10 +111,7 @@ REPLACE = msgspec.structs.replace
         (broken(lambda d: fields(d, turn_id="other")), INCOMPATIBLE),
         (broken(lambda d: fields(d, delta="x" * 10_000)), "EVENT_PAYLOAD_TOO_LARGE"),
         (broken(lambda d: REPLACE(d, tied_to="nothing")), "TIED"),
-        (
-            lambda actor: actor.draft(make(event.SessionClosed, actor.session_id)),
-            INCOMPATIBLE,
-        ),
+        (closing, INCOMPATIBLE),
     ],
 )
 def test_a_refused_draft_leaves_no_gap_and_disturbs_no_other(
@@ -249,7 +251,7 @@ def test_a_group_is_written_whole_even_when_one_request_of_it_fails(
         book.connection.execute("update sessions set turns = 99")
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(book.desk._messages, "cancel_turn", fail)
+    monkeypatch.setattr(Messages, "cancel_turn", fail)
     bad = turn.CancelTurn(session_id=actor.session_id, reason="x")
     answers = book.write(
         (actor.agent_id, text(actor)),
