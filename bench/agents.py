@@ -23,6 +23,8 @@ IDLE_SECONDS = 30.0
 def create_agents(client: Client, count: int, **params: object) -> list[Json]:
     """Create agents with requests in flight together; return their records."""
     shared = {"metadata": {"sandbox": "dangerFullAccess"}, **params}
+    if "objective" not in shared:
+        shared |= {"objective": "wait for messages", "initialContent": []}
     numbers = [client.send("agent.create", **shared) for _ in range(count)]
     return [client.answer(number) for number in numbers]
 

@@ -77,7 +77,6 @@ class Agents(Table, frozen=True, kw_only=True):
 
     provider: Annotated[str, msgspec.Meta(min_length=1)]
     sandbox: Literal["readOnly", "workspaceWrite", "dangerFullAccess"]
-    network: bool
     hang_timeout: Seconds
     memory_limit: Count
     idle_timeout: Seconds
@@ -120,7 +119,6 @@ class Timeouts(Table, frozen=True, kw_only=True):
     link_call: Seconds
     turn_unwind: Seconds
     agent_stop: Seconds
-    agent_term: Seconds
     client_stall: Seconds
 
 

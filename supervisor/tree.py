@@ -1,6 +1,6 @@
 """The tree of processes that the root process keeps: services in order, any number of dynamic children, their links.
 
-The application gives data and three callbacks; everything else is here:
+The application gives data and a few callbacks; everything else is here:
 
     spec = ProcessSpec(
         id="store",                      # its name in the tree and at the ends of its links
@@ -45,8 +45,8 @@ The application gives data and three callbacks; everything else is here:
         await tree.stop("asked to", grace=5.0)    # dynamic children at once, then services in reverse; then tree.run returns
 
 `tree.run` must run in the main thread of the process. It makes the process a subreaper and reaps every child of it.
-It raises `RestartLimitReached` when a service crashes too often, after everything has been stopped. Cancelling it
-stops everything too. Other things to call, all from the same loop:
+It raises `RestartLimitReached` when a service crashes too often, after everything has been stopped, and `StartError` when
+it is stopped before all services are ready. Cancelling it stops everything too. Other things to call, all from the same loop:
 
     tree.poller                          # root's one poller; its other sockets may use it
     tree.snapshot()                      # tuple[control.TreeNode, ...], what AskTree is answered with
@@ -54,7 +54,9 @@ stops everything too. Other things to call, all from the same loop:
     await tree.stop_child("abc", reason="stopped", grace=5.0)
     await tree.restart_service("store", reason="asked to")
     tree.kill_child("abc", generation, reason="memory")
+    tree.tell("front", message)          # a cast to a service
     tree.hurry()                         # second SIGTERM: every stop goes straight to SIGKILL
+    await tree.over.wait()               # everything has been stopped, for whatever reason
 
 How messages are answered: StartChild is a cast (a call is answered with Done at once); StopChild, Remember: Done; AskTree:
 Tree; a child without `commands=True` gets Refused. A StartChild that comes after a child got ready and before it ends by
@@ -68,7 +70,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -76,18 +78,20 @@ import trio
 from roost.schemas import control
 from roost.schemas.base import Done, Message, Refused
 from roost.supervisor import kernel
+from roost.supervisor.environments import Environments
 from roost.supervisor.errors import SupervisorError
 from roost.supervisor.intensity import Intensity
 from roost.supervisor.poller import Poller
 from roost.supervisor.process import ProcessSpec, RunningProcess
 from roost.supervisor.reaper import Reaper
-from roost.supervisor.registry import Entry, Registry
+from roost.supervisor.registry import Registry
 from roost.supervisor.snapshot import child_node, root_node
 from roost.supervisor.spec import ChildSpec, Kill, Restart, Run, Strategy, Wait
 from roost.supervisor.starter import SpawnStarter, Starter, Starting, ZygoteStarter
 from roost.supervisor.supervision import Supervisor
 from roost.supervisor.switchboard import Switchboard
 from roost.supervisor.watch import Watch
+from roost.supervisor.watchers import Watchers
 
 if TYPE_CHECKING:
     from roost.supervisor.kept import Kept
@@ -96,7 +100,6 @@ if TYPE_CHECKING:
 SERVICE_INTENSITY = Intensity(10, 60.0)
 CHILD_INTENSITY = Intensity(5, 60.0)
 ZYGOTE_TIMEOUT = 60.0
-MAX_REMEMBERED = 16 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -131,14 +134,12 @@ class ProcessTree:
         self.registry: Registry[RunningProcess] = Registry()
         self.starter: Starter
         self._dynamic = dynamic
-        self._on_report = on_report
-        self._env: dict[str, dict[str, str]] = {}
-        self._env_bytes = 0
+        self._environments = Environments()
         self._processes: dict[str, RunningProcess] = {}
         self._began = 0.0
         self._nursery: trio.Nursery | None = None
         self._switchboard = Switchboard(links, self.registry)
-        self.registry.watch(self._on_change)
+        self._watchers = Watchers(dynamic.watchers, self.registry, on_report)
         specs = [self._child_spec(spec, spec.id) for spec in services]
         if starting.mode == "zygote":
             zygote = ZygoteStarter(starting, self.poller, self.reaper)
@@ -152,10 +153,11 @@ class ProcessTree:
         self._children = Supervisor(
             dynamic.name,
             Strategy.DYNAMIC,
-            on_report=self._report_dynamic,
+            on_report=self._watchers.report,
             intensity=dynamic.budget,
             max_children=dynamic.max_children,
         )
+        self._watchers.watch(self._children)
         self._top = Supervisor(
             "root",
             Strategy.REST_FOR_ONE,
@@ -209,7 +211,7 @@ class ProcessTree:
         try:
             return self._children.ensure_child(spec, fresh=fresh)
         except SupervisorError as error:
-            self._tell_watchers(
+            self._watchers.tell(
                 control.ChildReport(
                     child_id=child_id, generation=0, event="gave_up", reason=str(error)
                 )
@@ -235,12 +237,7 @@ class ProcessTree:
 
     def remember(self, child_id: str, env: dict[str, str]) -> bool:
         """Keep an environment for every later start of a dynamic child; return False if there is no room."""
-        size = self._env_bytes - _size(self._env.get(child_id, {})) + _size(env)
-        if size > MAX_REMEMBERED:
-            return False
-        self._env_bytes = size
-        self._env[child_id] = env
-        return True
+        return self._environments.keep(child_id, env)
 
     def snapshot(self) -> tuple[control.TreeNode, ...]:
         """Return what runs now, root first."""
@@ -255,7 +252,7 @@ class ProcessTree:
 
     def env_of(self, spec: ProcessSpec) -> dict[str, str]:
         """Return the environment to be sent with `Start`: the spec's, and over it what `remember` kept."""
-        return {**spec.env, **self._env.get(spec.id, {})}
+        return {**spec.env, **self._environments.of(spec.id)}
 
     def on_command(self, process: RunningProcess, ref: int, message: Message) -> None:
         """Carry out what a process asks of the tree."""
@@ -267,7 +264,7 @@ class ProcessTree:
         match message:
             case control.StartChild(child_id=child_id, fresh=fresh):
                 if not self.ensure_child(child_id, fresh=fresh):
-                    self._tell_state(process, child_id)
+                    self._watchers.tell_state(process, child_id)
                 process.reply(ref, Done())
             case control.StopChild() if self._nursery is not None:
                 self._nursery.start_soon(self._stop_and_answer, process, ref, message)
@@ -312,43 +309,6 @@ class ProcessTree:
         if self.remember(child_id, env):
             return Done()
         return Refused(code="OVERLOADED", message="too many environments are kept", retryable=True)
-
-    def _report_dynamic(self, report: Report) -> None:
-        self._on_report(report)
-        event = _child_event(report)
-        if event is not None:
-            self._tell_watchers(
-                control.ChildReport(
-                    child_id=report.child_id,
-                    generation=report.generation,
-                    event=event,
-                    reason=report.reason,
-                )
-            )
-
-    def _tell_watchers(self, report: control.ChildReport) -> None:
-        for name in self._dynamic.watchers:
-            if name in self.registry:
-                self.registry.find(name).target.send(report)
-
-    def _on_change(self, entry: Entry[RunningProcess], ended: str | None) -> None:
-        """Tell a watcher that has come which children do not run."""
-        if ended is None and entry.name in self._dynamic.watchers:
-            for child in self._children:
-                self._tell_state(entry.target, child.id)
-
-    def _tell_state(self, process: RunningProcess, child_id: str) -> None:
-        child = self._children.find(child_id)
-        if child is None or not child.generation or child.state not in ("gave_up", "waiting"):
-            return
-        process.send(
-            control.ChildReport(
-                child_id=child_id,
-                generation=child.generation,
-                event="gave_up" if child.state == "gave_up" else "crashed",
-                reason=child.last_error,
-            )
-        )
 
     def _child_spec(self, spec: ProcessSpec, name: str) -> ChildSpec:
         return ChildSpec(
@@ -413,23 +373,3 @@ def _supervisor_spec(supervisor: Supervisor) -> ChildSpec:
         shutdown=Wait(),
         ready_timeout=None,
     )
-
-
-def _child_event(
-    report: Report,
-) -> Literal["started", "ready", "crashed", "ended", "gave_up"] | None:
-    match report.event:
-        case "start":
-            return "started"
-        case "ready":
-            return "ready"
-        case "exit":
-            return "crashed" if report.how == "crash" else "ended"
-        case "give_up":
-            return "gave_up"
-        case "restart":
-            return None
-
-
-def _size(env: dict[str, str]) -> int:
-    return sum(len(name) + len(value) for name, value in env.items())

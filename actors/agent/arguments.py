@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from roost.actors.agent.runner import CallRequest
 from roost.schemas.event import MAX_VALUE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_SAFE = 2**53 - 1
 MAX_DEPTH = 64
@@ -63,8 +67,10 @@ def _is_storable(value: object, depth: int) -> bool:
         case float():
             return math.isfinite(value) and (not value.is_integer() or abs(value) <= MAX_SAFE)
         case dict():
-            return depth > 0 and all(_is_storable(item, depth - 1) for item in value.values())
+            members = cast("dict[object, object]", value).values()
+            return depth > 0 and all(_is_storable(member, depth - 1) for member in members)
         case list() | tuple():
-            return depth > 0 and all(_is_storable(item, depth - 1) for item in value)
+            items = cast("Sequence[object]", value)
+            return depth > 0 and all(_is_storable(item, depth - 1) for item in items)
         case _:
             return False

@@ -44,6 +44,7 @@ from roost.actors.agent.effects import (
     StopTool,
     Think,
 )
+from roost.actors.agent.order import check_order
 from roost.actors.agent.runner import CallResult, RunnerFailed, Thought
 from roost.schemas.approval import PendingRow
 from roost.schemas.event import AnyEvent, JsonObject, RejectionCode, TokenUsage
@@ -64,32 +65,6 @@ if TYPE_CHECKING:
 
 PARALLEL_CALLS = 4
 MAX_TEXT_BYTES = 262_144
-
-_CALL_ENDS = frozenset(("tool.call.completed", "tool.call.failed"))
-_TURN_ENDS = frozenset(("agent.turn.failed", "cancellation.completed"))
-_AFTER_DECISION = frozenset(("tool.approval.requested", "tool.call.started")) | _CALL_ENDS
-_AFTER_CALL = (
-    frozenset(("agent.reasoning.started", "agent.turn.exhausted")) | _CALL_ENDS | _TURN_ENDS
-)
-
-FOLLOWS: dict[str, frozenset[str]] = {
-    "": frozenset(("user.message",)),
-    "user.message": frozenset(("agent.reasoning.started",)) | _TURN_ENDS,
-    "agent.reasoning.started": frozenset(("agent.message.completed", "tool.call.requested"))
-    | _TURN_ENDS,
-    "agent.message.completed": frozenset(("tool.call.requested",)) | _TURN_ENDS,
-    "tool.call.requested": frozenset(("tool.call.requested",)) | _AFTER_DECISION,
-    "tool.approval.requested": frozenset(("tool.approval.approved", "tool.approval.rejected")),
-    "tool.approval.approved": _AFTER_DECISION,
-    "tool.approval.rejected": _AFTER_DECISION,
-    "tool.call.started": frozenset(("tool.call.started",)) | _CALL_ENDS,
-    "tool.call.completed": _AFTER_CALL,
-    "tool.call.failed": _AFTER_CALL,
-    "agent.turn.exhausted": frozenset(),
-    "agent.turn.failed": frozenset(),
-    "cancellation.completed": frozenset(),
-}
-"""The table of L 11.3: the last event of a turn (deltas do not count) → what may come next."""
 
 
 class State(enum.Enum):
@@ -456,8 +431,7 @@ class TurnMachine:
         self, event: AnyEvent, *changes: Change, mark: Mark = "", call: Call | None = None
     ) -> None:
         kind = str(event.__struct_config__.tag)
-        if kind not in FOLLOWS[self._last]:
-            raise ValueError(f"{kind} after {self._last or 'nothing'}")
+        check_order(self._last, kind)
         if call is not None:
             call.log(kind)
         self._last = kind

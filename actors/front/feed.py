@@ -65,7 +65,7 @@ class Feed:
         peer = self.peer
         if self._mark is not None and self._mark[0] <= peer.sent_total:
             self._written, self._mark = self._mark[1], None
-        if not peer.unsent and not peer.closed:
+        if not peer.unsent and not peer.lost:
             self._written, self._mark = self.position, None
         elif self._mark is None and not peer.closed:
             self._mark = (peer.queued_total, self.position)

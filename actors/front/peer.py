@@ -29,6 +29,8 @@ class Peer:
 
     def __init__(self, *, answer_limit: int, event_limit: int) -> None:
         self.closed = False
+        self.lost = False
+        """Whether something that was queued will never be written."""
         self.unsent = 0
         self.queued_total = 0
         self._answer_limit = answer_limit
@@ -91,6 +93,7 @@ class Peer:
         self.closed = True
         self._queue.clear()
         self._waiting_for_room.clear()
+        self.lost = self.lost or self.unsent > 0
         self.queued_total -= self.unsent
         self.unsent = self._answers = 0
 

@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -16,6 +16,7 @@ from roost.actors.errors import Internal
 from roost.actors.store.changes import Refusal
 from roost.actors.store.database import lock_database, open_database, read_meta, write_meta
 from roost.actors.store.desk import Desk, Item
+from roost.actors.store.intake import Intake, Waiting
 from roost.actors.store.publish import Publisher
 from roost.actors.store.room import Room, disk_full
 from roost.actors.store.starts import Starts
@@ -36,12 +37,10 @@ if TYPE_CHECKING:
 
 AGENT: Final = "agent:"
 FRONT: Final = "front"
-GROUP_BYTES: Final = 8 * 1024 * 1024
-KEPT_BYTES: Final = 256 * 1024 * 1024
-STALL_SECONDS: Final = 0.5
 RECOVERING: Final = "recovering"
 WATCHES: Final = (session.Watch, session.Unwatch, session.WatchAll)
 READS: Final = (
+    *WATCHES,
     session.ReadPage,
     session.GetSession,
     session.ListSessions,
@@ -55,25 +54,6 @@ READS: Final = (
 _log = logging.getLogger(__name__)
 
 
-class Waiting(NamedTuple):
-    """Something to write, and who gets the answer; root's reports have no link."""
-
-    link: Link | None
-    ref: int
-    item: Item
-
-    @property
-    def size(self) -> int:
-        """The bytes that count for the size of a group."""
-        message = self.item.message
-        return len(message.body) if isinstance(message, turn.Draft) else 0
-
-    @property
-    def is_request(self) -> bool:
-        """Whether a client waits for it, and is better told than left waiting."""
-        return bool(self.ref) and not self.item.agent_id
-
-
 class StoreActor(ProcessActor):
     """Links to the front and the agents over one desk."""
 
@@ -81,18 +61,14 @@ class StoreActor(ProcessActor):
         super().__init__(process)
         self._boot = decode_boot(process.start.payload)
         self._settings = decode_settings(self._boot.settings)
-        self._window = self._settings.store.delta_window_ms / 1000
+        store = self._settings.store
+        self._intake = Intake(store.group_drafts, store.delta_window_ms / 1000)
         self._publisher = Publisher()
         self._starts = Starts(self._ask_root, self._settings.agents.start_at_once)
         self._peers: dict[Link, str] = {}
         self._agents: dict[str, Link] = {}
         self._asleep: set[str] = set()
-        self._writes: list[Waiting] = []
         self._reads: list[Waiting] = []
-        self._urgent = False
-        self._due = 0.0
-        self._stalled_until = 0.0
-        self._kept_bytes = 0
         self._timer_at = float("inf")
         self._timer_set = trio.Event()
         self._desk: Desk | None = None
@@ -158,15 +134,14 @@ class StoreActor(ProcessActor):
         """Hear what happened to an agent's process."""
         self._starts.report(report)
         if report.event in {"gave_up", "ended"}:
-            self._writes.append(Waiting(None, 0, Item("", report)))
-            self._urgent = True
+            self._intake.add(Waiting(None, 0, Item("", report)))
             self.process.poller.run_hooks_soon()
 
     async def wind_down(self, reason: str, grace: float) -> None:
         """Write what has come, fold the write-ahead log into the file, and close it."""
         if self._desk is None or self._connection is None:
             return
-        self._urgent = True
+        self._intake.hurry()
         self._on_sweep()
         for link in list(self._peers):
             link.flush()
@@ -186,24 +161,18 @@ class StoreActor(ProcessActor):
         waiting = Waiting(link, ref, Item(agent_id, message))
         if isinstance(message, WATCHES) and self._desk is not None:
             # Takes effect between what this link asked for before it and after it.
-            if any(other.link is link and other.is_request for other in self._writes):
-                self._write_all(self._desk)
+            if self._intake.has_request_of(link):
+                self._write_due(self._desk)
             self._answer_read(self._desk, waiting)
-            return
-        if isinstance(message, READS + WATCHES):
+        elif isinstance(message, READS):
             self._reads.append(waiting)
-            return
-        self._writes.append(waiting)
-        if isinstance(message, turn.Draft):
-            self._urgent = self._urgent or message.durable
-            if self._stalled_until:
-                self._bound_kept(waiting)
         elif isinstance(message, agent.Hello) and message.agent_id != agent_id:
             _log.error("%s says that it is %s", link.name, message.agent_id)
-            self._writes.pop()
             link.close()
-        elif not isinstance(message, session.Delivered):
-            self._urgent = True
+        elif not self._intake.add(waiting):
+            # It sends all of it again, in order, on its next link.
+            _log.error("%s sends more than can be kept: cut off", link.name)
+            link.close()
 
     def on_closed(self, link: Link) -> None:
         """Forget a link; what came on it is still written."""
@@ -211,57 +180,28 @@ class StoreActor(ProcessActor):
         if agent_id and self._agents.get(agent_id) is link:
             del self._agents[agent_id]
         self._publisher.remove(link)
+        self._intake.closed(link)
 
     def _on_sweep(self) -> None:
         if self._desk is None:
             return
-        if self._writes and self._is_due():
-            self._write_all(self._desk)
+        self._write_due(self._desk)
         if self._reads:
             reads, self._reads = self._reads, []
             for waiting in reads:
                 self._answer_read(self._desk, waiting)
 
-    def _write_all(self, desk: Desk) -> None:
-        while self._writes:
-            group = self._take_group()
-            if not group:
-                return
-            self._commit(desk, group)
-        self._urgent = False
-
-    def _is_due(self) -> bool:
-        """Return whether a group is to be written now; text deltas alone wait until a little after the last one."""
-        if self._urgent or len(self._writes) >= self._settings.store.group_drafts:
-            return True
-        if trio.current_time() >= self._due:
-            return True
-        self._set_timer(self._due)
-        return False
-
-    def _take_group(self) -> list[Waiting]:
-        if trio.current_time() < self._stalled_until:
-            self._set_timer(self._stalled_until)
-            group = [waiting for waiting in self._writes if waiting.is_request]
-            self._writes = [waiting for waiting in self._writes if not waiting.is_request]
-            return group
-        size = count = 0
-        for waiting in self._writes[: self._settings.store.group_drafts]:
-            size += waiting.size
-            if count and size > GROUP_BYTES:
-                break
-            count += 1
-        group = self._writes[:count]
-        del self._writes[:count]
-        return group
+    def _write_due(self, desk: Desk) -> None:
+        while (due := self._intake.due(now := trio.current_time())) <= now:
+            self._commit(desk, self._intake.take(now))
+        self._set_timer(due)
 
     def _commit(self, desk: Desk, group: list[Waiting]) -> None:
         result = desk.write([waiting.item for waiting in group])
-        self._due = trio.current_time() + self._window
+        now = trio.current_time()
         if result.error is not None:
-            self._stall(result.error, group[len(result.answers) :])
-        elif self._stalled_until:
-            self._stalled_until = 0.0
+            self._refuse(result.error, self._intake.stall(group[len(result.answers) :], now))
+        elif self._intake.written(now):
             _log.warning("the disk takes writes again")
         self._publisher.publish(result.effects.items)
         self._answer(desk, group, result)
@@ -334,30 +274,13 @@ class StoreActor(ProcessActor):
             _log.error("%s does not read: cut off", link.name)
             link.close()
 
-    def _stall(self, error: sqlite3.Error, left: list[Waiting]) -> None:
-        """Refuse what clients ask for; keep what agents have sent, in order, for when there is room again."""
+    def _refuse(self, error: sqlite3.Error, requests: list[Waiting]) -> None:
         _log.error("the store cannot write: %s", error)
         full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
         refused = (disk_full() if full else Internal("the store cannot write")).refused()
-        kept: list[Waiting] = []
-        for waiting in left:
-            if waiting.is_request and waiting.link is not None:
+        for waiting in requests:
+            if waiting.link is not None:
                 self._say(waiting.link, waiting.ref, refused)
-            else:
-                kept.append(waiting)
-        self._writes[:0] = kept
-        self._kept_bytes = sum(waiting.size for waiting in self._writes)
-        self._stalled_until = trio.current_time() + STALL_SECONDS
-        self._set_timer(self._stalled_until)
-
-    def _bound_kept(self, waiting: Waiting) -> None:
-        """Cut off who sends more than can be kept: it sends all of it again, in order, on its next link."""
-        self._kept_bytes += waiting.size
-        if self._kept_bytes > KEPT_BYTES and waiting.link is not None:
-            link = waiting.link
-            self._writes = [other for other in self._writes if other.link is not link]
-            self._kept_bytes = sum(other.size for other in self._writes)
-            link.close()
 
     async def _recover(self, desk: Desk, connection: sqlite3.Connection) -> None:
         """Repair what no process can be working on any more; one session that fails does not keep back the rest."""

@@ -6,6 +6,7 @@ session, whose counters are then read from the disk again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
@@ -248,8 +249,10 @@ class Journal:
         session = Session(SessionId(session_id), row[1], row[0])
         session.state, session.generation, session.last_sequence, session.turn_id = row[2:6]
         if session.turn_id:
-            for (body,) in self.db.execute(_CALLS, (session.key, row[6])):
-                note_call(session, decode_head(body))
+            # The calls are only counted: a damaged one is told where it is read.
+            with suppress(msgspec.DecodeError):
+                for (body,) in self.db.execute(_CALLS, (session.key, row[6])):
+                    note_call(session, decode_head(body))
         return session
 
 

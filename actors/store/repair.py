@@ -75,7 +75,10 @@ class Repairs:
 
     def give_up(self, agent_id: str, reason: str) -> None:
         """Note that root does not start the agent any more: close its turns, end its waiting messages."""
-        if self._catalogue.agent_state(agent_id) != "live" or self._catalogue.is_down(agent_id):
+        state = self._catalogue.agent_state(agent_id)
+        if state == "stopping":
+            self.finish(agent_id)
+        if state != "live" or self._catalogue.is_down(agent_id):
             return
         for session in self._sessions(agent_id):
             self.repair(session, may_park=True)

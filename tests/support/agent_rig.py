@@ -23,7 +23,7 @@ from roost.supervisor.poller import Poller
 from tests.support.fake_store import AGENT, FakeStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from roost.schemas.base import Message
@@ -178,7 +178,7 @@ async def running_agent(
     unattended: bool = False,
     allow: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
-) -> AsyncIterator[tuple[Rig, trio.Nursery]]:
+) -> AsyncGenerator[tuple[Rig, trio.Nursery]]:
     """Run an agent with full access whose working folder is `home/work`; everything ends with the block."""
     work = home / "work"
     work.mkdir(exist_ok=True)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection, connect_websocket_url
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 
 from roost.actors.front.actor import FrontActor
 from roost.config.load import load_settings
 from roost.config.model import Settings, encode_settings
+from roost.config.paths import Home
 from roost.schemas import control
 from roost.schemas.approval import Permissions
 from roost.schemas.base import Done, Message
@@ -76,25 +77,21 @@ class FakeAgent:
         """Nothing is lost with it."""
 
 
-def test_settings(home: Path, **changes: dict[str, object]) -> Settings:
+def settings_for(home: Path, **changes: dict[str, object]) -> Settings:
     """Return the settings as shipped, with changed members: `limits={"connections": 2}`."""
-    settings = load_settings(_home_of(home), {}, {}).settings
+    settings = load_settings(Home(home, explicit=True), {}, {}).settings
     for table, members in changes.items():
         changed = msgspec.structs.replace(getattr(settings, table), **members)
         settings = msgspec.structs.replace(settings, **{table: changed})
     return settings
 
 
-def _home_of(path: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    from roost.config.paths import Home
-
-    return Home(path, explicit=True)
-
-
 class FrontHouse:
     """A running front and everything around it."""
 
-    def __init__(self, home: Path, settings: Settings, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, home: Path, settings: Settings, nursery: trio.Nursery, root_pid: int
+    ) -> None:
         self.home = home
         self.store = FakeStore()
         self.root = FakeRoot()
@@ -107,7 +104,7 @@ class FrontHouse:
         boot = Boot(
             home=str(home),
             settings=encode_settings(settings),
-            root_pid=2**22,
+            root_pid=root_pid,
             started_at=NOW,
             version="0.1.0",
         )
@@ -159,13 +156,15 @@ class FrontHouse:
 
 
 @contextlib.asynccontextmanager
-async def open_front(home: Path, **changes: dict[str, object]) -> AsyncIterator[FrontHouse]:
+async def open_front(
+    home: Path, *, root_pid: int = 2**22, **changes: dict[str, object]
+) -> AsyncIterator[FrontHouse]:
     """Run a front with these settings until the block is left."""
     cookie = home / "daemon.cookie"
     cookie.write_text(COOKIE + "\n")
     cookie.chmod(0o600)
     async with trio.open_nursery() as nursery:
-        house = FrontHouse(home, test_settings(home, **changes), nursery)
+        house = FrontHouse(home, settings_for(home, **changes), nursery, root_pid)
         nursery.start_soon(house.poller.run)
         await house.front.open()
         house.link_store()
@@ -237,6 +236,16 @@ class Client:
         assert isinstance(error, dict)
         return error
 
+    async def until(self, wanted: str) -> Json:
+        """Return the params of the next notification whose method, type or status is this one."""
+        while True:
+            params = (await self.event())["params"]
+            assert isinstance(params, dict)
+            inner = params.get("event")
+            kind = inner["type"] if isinstance(inner, dict) else params.get("status", "")
+            if kind == wanted or (wanted == "chunk" and "delta" in params):
+                return params
+
     async def event(self) -> Json:
         """Return the next notification."""
         while not self.events:
@@ -285,9 +294,10 @@ class UnixClient(Client):
 class WebSocketClient(Client):
     """One object in each text frame."""
 
-    def __init__(self, socket: WebSocketConnection) -> None:
+    def __init__(self, socket: WebSocketConnection, stream: trio.SocketStream) -> None:
         super().__init__()
         self.socket = socket
+        self._stream = stream
 
     async def send_raw(self, data: bytes) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -302,6 +312,7 @@ class WebSocketClient(Client):
 
     async def aclose(self) -> None:
         await self.socket.aclose()
+        await self._stream.aclose()
 
 
 @contextlib.asynccontextmanager
@@ -312,7 +323,10 @@ async def open_client(
     if transport == "unix":
         client: Client = UnixClient(await trio.open_unix_socket(house.socket_path))
     else:
-        client = WebSocketClient(await connect_websocket_url(house.nursery, house.url))
+        stream = await trio.open_tcp_stream("127.0.0.1", house.tcp_port)
+        host = f"127.0.0.1:{house.tcp_port}"
+        socket = await wrap_client_stream(house.nursery, stream, host, "/")
+        client = WebSocketClient(socket, stream)
     try:
         if initialize:
             await client.initialize(**params)

@@ -118,22 +118,38 @@ def _check_tools(steps: list[Step]) -> None:
             raise RunnerFailed(text[:200], code="INVALID_SCRIPT")
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What results have in them."""
+
+    output: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    content: str | None = None
+    files: list[str] | None = None
+    path: str | None = None
+    bytes: int | None = None
+
+
 def report(result: CallResult) -> str:
     """Return what the runner says about the result of a call that a line of a message asked for."""
     if result.code:
         return f"{result.name} failed: {result.error} ({result.code})\n"
-    match result.result:
-        case {"output": str(output), "exit_code": code}:
-            text = output if not output or output.endswith("\n") else f"{output}\n"
-            return f"{_short(text)}exit code {code}\n"
-        case {"content": str(content)}:
-            return _short(content)
-        case {"files": list(files)}:
-            return _short("".join(f"{file}\n" for file in files)) or "no such file\n"
-        case {"bytes": int(size), "path": str(path)}:
-            return f"wrote {size} bytes to {path}\n"
-        case other:
-            return f"{_short(msgspec.json.encode(other).decode())}\n"
+    try:
+        found = msgspec.convert(result.result, _Known)
+    except msgspec.ValidationError:
+        return f"{_short(msgspec.json.encode(result.result).decode())}\n"
+    if found.output is not None:
+        text = found.output
+        line = text if not text or text.endswith("\n") else f"{text}\n"
+        ended = f"ended by {found.signal}" if found.signal else f"exit code {found.exit_code}"
+        return f"{_short(line)}{ended}\n"
+    if found.content is not None:
+        return _short(found.content)
+    if found.files is not None:
+        return _short("".join(f"{file}\n" for file in found.files)) or "no such file\n"
+    if found.path is not None and found.bytes is not None:
+        return f"wrote {found.bytes} bytes to {found.path}\n"
+    return f"{_short(msgspec.json.encode(result.result).decode())}\n"
 
 
 def _short(text: str) -> str:

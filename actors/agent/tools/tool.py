@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -67,34 +67,31 @@ class Prepared(msgspec.Struct, frozen=True):
     question: bytes = b""
 
 
-class AnyTool(Protocol):
+class AnyTool(ABC):
     """A tool, whatever its arguments are."""
-
-    name: ClassVar[str]
-    description: ClassVar[str]
-    risk: ClassVar[Risk]
-    parallel: ClassVar[bool]
-
-    def prepare(self, args: JsonObject, around: Surroundings) -> Prepared | Failed:
-        """Check arguments; return the call, or how it fails."""
-        ...
-
-    def refusal(self, around: Surroundings) -> Failed | None:
-        """Return why no call of this tool can run here, or None."""
-        ...
-
-    def schema(self) -> bytes:
-        """Return the JSON Schema of the arguments."""
-        ...
-
-
-class Tool(ABC, Generic[A]):
-    """One tool. It caps its own result."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     risk: ClassVar[Risk] = "read"
     parallel: ClassVar[bool] = False
+
+    @abstractmethod
+    def prepare(self, args: JsonObject, around: Surroundings) -> Prepared | Failed:
+        """Check arguments; return the call, or how it fails."""
+
+    @abstractmethod
+    def schema(self) -> bytes:
+        """Return the JSON Schema of the arguments."""
+
+    def refusal(self, around: Surroundings) -> Failed | None:
+        """Return why no call of this tool can run here, or None."""
+        del around
+        return None
+
+
+class Tool(AnyTool, Generic[A]):
+    """One tool. It caps its own result."""
+
     arguments: type[A]
 
     @abstractmethod
@@ -114,11 +111,6 @@ class Tool(ABC, Generic[A]):
         """Return what a person is asked; empty for a tool that is no question."""
         del arguments
         return b""
-
-    def refusal(self, around: Surroundings) -> Failed | None:
-        """Return why no call of this tool can run here, or None."""
-        del around
-        return None
 
     def read(self, args: JsonObject) -> A | Failed:
         """Return the checked arguments, or how the call fails."""

@@ -30,7 +30,7 @@ def around(tmp_path: Path) -> Surroundings:
         cwd=str(tmp_path / "work"),
         home=str(tmp_path / "home"),
         sandbox="workspaceWrite",
-        env=dict(os.environ),
+        env=os.environ,
         limits=default_settings().tools,
         leftovers=Leftovers(),
     )
@@ -41,8 +41,7 @@ async def run(name: str, around: Surroundings, **args: object) -> dict[str, obje
     assert not isinstance(prepared, Failed), prepared
     with trio.fail_after(10):
         result = await prepared.run(CallId("call"))
-    assert isinstance(result, dict)
-    return result
+    return msgspec.convert(result, dict[str, object])
 
 
 async def test_a_file_is_written_read_and_edited(around: Surroundings) -> None:

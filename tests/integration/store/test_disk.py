@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from roost.actors.store import actor as store_actor
+from roost.actors.store import intake
 from roost.schemas import session, turn
 from roost.schemas.base import Refused
 from tests.support.store import (
@@ -32,7 +32,7 @@ def set_pages(store: Store, spare: int) -> None:
 
 @pytest.fixture(autouse=True)
 def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_actor, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(intake, "STALL_SECONDS", 0.05)
 
 
 async def test_a_full_disk_refuses_clients_and_keeps_what_agents_sent(tmp_path: Path) -> None:

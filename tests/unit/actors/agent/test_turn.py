@@ -16,8 +16,9 @@ from roost.actors.agent.calls import (
     Logged,
 )
 from roost.actors.agent.effects import Refuse, StopThinking, Verdict
+from roost.actors.agent.order import FOLLOWS, check_order
 from roost.actors.agent.runner import CallRequest, RunnerFailed, Thought
-from roost.actors.agent.turn import FOLLOWS, MAX_TEXT_BYTES
+from roost.actors.agent.turn import MAX_TEXT_BYTES
 from roost.schemas.base import CallId
 from roost.schemas.event import AgentMessageCompleted, AgentTurnFailed, ToolCallFailed, is_final
 from roost.schemas.turn import AddUsage, OpenPending, SetRunnerState
@@ -435,6 +436,12 @@ def test_the_tables_know_every_event_that_a_turn_writes() -> None:
     named = {kind for follows in FOLLOWS.values() for kind in follows}
     assert named <= FOLLOWS.keys()
     assert {kind for steps in NEXT.values() for kind in steps} <= FOLLOWS.keys()
+
+
+def test_an_event_out_of_order_is_a_fault() -> None:
+    check_order("", "user.message")
+    with pytest.raises(ValueError, match="after agent"):
+        check_order("agent.turn.failed", "agent.reasoning.started")
 
 
 ACTIONS = st.lists(

@@ -28,7 +28,9 @@ def test_a_request_keeps_the_type_of_its_id() -> None:
 
 def test_absent_params_are_told_apart_from_empty_ones() -> None:
     assert decode_request(b'{"jsonrpc":"2.0","id":1,"method":"m"}').params is NO_PARAMS
-    assert decode_request(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{}}').params is not NO_PARAMS
+    assert (
+        decode_request(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{}}').params is not NO_PARAMS
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,9 @@ def test_no_bytes_at_all_make_it_fail(data: bytes) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

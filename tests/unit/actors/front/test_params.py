@@ -29,10 +29,30 @@ def _decode(method: str, params: object) -> object:
             "agent.stop param 'reason' must be a string",
             "/reason",
         ),
-        ("agent.list", {"limit": 0}, "agent.list param 'limit' must be a positive integer", "/limit"),
-        ("agent.list", {"limit": -1}, "agent.list param 'limit' must be a positive integer", "/limit"),
-        ("agent.list", {"limit": 1.5}, "agent.list param 'limit' must be a positive integer", "/limit"),
-        ("agent.list", {"limit": "5"}, "agent.list param 'limit' must be a positive integer", "/limit"),
+        (
+            "agent.list",
+            {"limit": 0},
+            "agent.list param 'limit' must be a positive integer",
+            "/limit",
+        ),
+        (
+            "agent.list",
+            {"limit": -1},
+            "agent.list param 'limit' must be a positive integer",
+            "/limit",
+        ),
+        (
+            "agent.list",
+            {"limit": 1.5},
+            "agent.list param 'limit' must be a positive integer",
+            "/limit",
+        ),
+        (
+            "agent.list",
+            {"limit": "5"},
+            "agent.list param 'limit' must be a positive integer",
+            "/limit",
+        ),
         (
             "agent.create",
             {"unattendedAllow": [1]},
@@ -115,7 +135,17 @@ def test_absent_params_are_an_empty_object() -> None:
     st.sampled_from(sorted(DOOR.methods)),
     st.dictionaries(
         st.sampled_from(
-            ["sessionId", "agentId", "content", "metadata", "limit", "scope", "cwd", "response", "x"]
+            [
+                "sessionId",
+                "agentId",
+                "content",
+                "metadata",
+                "limit",
+                "scope",
+                "cwd",
+                "response",
+                "x",
+            ]
         ),
         st.none()
         | st.booleans()

@@ -96,6 +96,12 @@ def test_the_end_of_a_stopping_agents_process_finishes_it(actor: Actor) -> None:
     assert actor.book.story() == ["agent stopped", "session.closed", "session closed"]
 
 
+def test_a_stopping_agent_that_root_gives_up_is_finished(actor: Actor) -> None:
+    actor.book.ask(agent.EndAgent(agent_id=AgentId(actor.agent_id), reason="x"))
+    report(actor, "gave_up", "it did not stop")
+    assert row(actor).status == "stopped"
+
+
 def test_an_agent_that_got_a_message_while_falling_asleep_is_started_again(actor: Actor) -> None:
     sleep = agent.Sleep(agent_id=AgentId(actor.agent_id), generation=1)
     actor.book.ask(sleep, actor.agent_id)
@@ -179,7 +185,7 @@ def test_a_cold_start_repairs_what_cannot_go_on(
 
 def test_a_session_that_cannot_be_read_is_closed_all_the_same(actor: Actor) -> None:
     run(actor)
-    actor.book.connection.execute("update events set body = x'00' where sequence = 3")
+    actor.book.connection.execute("update events set body = x'00' where sequence >= 3")
     actor.book.close()
     actor.book.open()
     cold(actor.book)
