@@ -27,9 +27,9 @@ _encode = msgspec.json.Encoder().encode
 class JsonLines(logging.Handler):
     """A logging handler that appends to a shared file and rotates it."""
 
-    def __init__(self, path: Path, process: str, *, rotate_bytes: int, keep: int) -> None:
+    def __init__(self, path: str | Path, process: str, *, rotate_bytes: int, keep: int) -> None:
         super().__init__()
-        self._path = path
+        self._path = os.fspath(path)
         self._process = process
         self._rotate_bytes = rotate_bytes
         self._keep = keep
@@ -84,7 +84,7 @@ class JsonLines(logging.Handler):
     def _follow(self) -> None:
         mine = os.fstat(self._fd)
         try:
-            there = self._path.stat()
+            there = os.stat(self._path)
         except FileNotFoundError:
             self._reopen()
             return
@@ -97,28 +97,40 @@ class JsonLines(logging.Handler):
         """Rename under a lock on the file itself; a second process that waited for it finds the work done."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            if self._path.stat().st_ino == os.fstat(self._fd).st_ino:
+            if os.stat(self._path).st_ino == os.fstat(self._fd).st_ino:
                 for number in range(self._keep, 0, -1):
                     older = self._numbered(number)
                     newer = self._numbered(number - 1)
-                    if newer.exists():
-                        newer.replace(older)
+                    if os.path.exists(newer):
+                        os.replace(newer, older)
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._reopen()
 
-    def _numbered(self, number: int) -> Path:
-        return self._path if number == 0 else self._path.with_name(f"{self._path.name}.{number}")
+    def _numbered(self, number: int) -> str:
+        return self._path if number == 0 else f"{self._path}.{number}"
 
 
-def open_log(path: Path, process: str, *, level: str, rotate_bytes: int, keep: int) -> None:
-    """Send this process's logging to the daemon's log, in place of whatever handled it before."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+def open_log(path: str | Path, process: str, *, level: str, rotate_bytes: int, keep: int) -> None:
+    """Send this process's logging to the daemon's log, in place of whatever handled it before.
+
+    A plain text as the path spares a forked process the first use of `pathlib`.
+    """
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
         handler.close()
     root.addHandler(JsonLines(path, process, rotate_bytes=rotate_bytes, keep=keep))
-    root.setLevel(level.upper())
-    logging.getLogger("httpx2").setLevel("WARNING")
-    logging.getLogger("httpcore2").setLevel("WARNING")
+    set_levels(level)
+
+
+def set_levels(level: str) -> None:
+    """Set the level of the log, and a higher one for libraries that would tell of every request."""
+    for name, wanted in ((None, level.upper()), ("httpx2", "WARNING"), ("httpcore2", "WARNING")):
+        logger = logging.getLogger(name)
+        # Setting a level touches every logger there is, and so copies their pages in a forked process.
+        if logging.getLevelName(logger.level) != wanted:
+            logger.setLevel(wanted)

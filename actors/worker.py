@@ -10,11 +10,10 @@ import logging
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 import trio
 
-from roost.actors.logs import open_log
+from roost.actors.logs import open_log, set_levels
 from roost.config.model import decode_settings
 from roost.schemas.boot import decode_boot
 from roost.supervisor.actor import Process, ProcessActor, serve_process
@@ -41,7 +40,7 @@ def _make(process: Process, kind: str) -> ProcessActor:
     boot = decode_boot(process.start.payload)
     log = decode_settings(boot.settings).log
     open_log(
-        Path(boot.home) / "logs" / "daemon.jsonl",
+        os.path.join(boot.home, "logs", "daemon.jsonl"),
         process.start.child_id,
         level=log.level,
         rotate_bytes=log.rotate_bytes,
@@ -70,13 +69,10 @@ def main(control_fd: int) -> None:
     os._exit(status)
 
 
-async def _idle() -> None:
-    await trio.lowlevel.checkpoint()
-
-
 def warm_up() -> None:
-    """Finish one empty run of the event loop, so that its first-use work is done once, in the zygote."""
-    trio.run(_idle)
+    """Do in the zygote, once, what is done at the first use: its children are agents more than anything else."""
+    set_levels("info")
+    importlib.import_module("roost.actors.agent.rehearsal").rehearse()
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def begun(client: Client, agents: list[Json]) -> float:
     """Return when the last agent's first turn had begun, watching every session."""
     waiting = {str(agent["sessionId"]) for agent in agents}
     for session in list(waiting):
-        client.send("session.attach", sessionId=session, clientId=f"bench-{session}")
+        client.send("session.attach", sessionId=session, clientId="bench")
     while waiting:
         note = client.notes.pop(0) if client.notes else client.read()
         if note.get("method") == "event.agent_status":

@@ -36,6 +36,7 @@ def streams(deltas: int, interval_ms: float = 0) -> tuple[float, int, str]:
                 "message.send",
                 sessionId=session,
                 content="go",
+                clientMessageId="go",
                 metadata=script(deltas, interval_ms),
             )
         text = dict.fromkeys(sessions, "")
@@ -44,14 +45,17 @@ def streams(deltas: int, interval_ms: float = 0) -> tuple[float, int, str]:
         count, fault = 0, ""
         while len(ended) < AGENTS:
             note = client.read()
+            if "method" not in note:
+                continue
             params: Json = note["params"]  # type: ignore[assignment]
             session = str(params["sessionId"])
             count += 1
             fault = fault or _order(params, last, session)
             if note["method"] == "event.message_chunk":
-                text[session] += str(params["delta"])
+                text[session] += str(params["delta"]) if params["messageId"] == "go" else ""
             elif note["method"] == "event.agent_status" and params["status"] in {"idle", "error"}:
-                ended.add(session)
+                if text[session]:  # else the end of an earlier turn
+                    ended.add(session)
         took = time.perf_counter() - start
         if any(said != PIECE * deltas for said in text.values()):
             fault = fault or "text was lost or doubled"

@@ -17,6 +17,14 @@ SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
 
+def _open_libc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+# Opened at import, and so once in the zygote: in every child it would cost a quarter of a MiB of copied pages.
+_libc = _open_libc()
+
+
 def die_with_parent(signal_number: int) -> bool:
     """Get a signal when the thread that started this process ends.
 
@@ -87,6 +95,4 @@ def thread_count() -> int:
 
 
 def _prctl(option: int, value: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    return _libc is not None and bool(_libc.prctl(option, value, 0, 0, 0) == 0)

@@ -85,11 +85,15 @@ class AgentActor(ProcessActor):
 
     async def open(self) -> None:
         """Get ready; the store may come later."""
+        self.own_process()
+        self.process.nursery.start_soon(self._sleep_when_idle)
+
+    def own_process(self) -> None:
+        """Make this process an agent's: it gets the orphans of its commands, and stands back behind the services."""
         kernel.become_subreaper()
         if self._settings.agents.nice:
             with suppress(OSError):
                 os.nice(self._settings.agents.nice)
-        self.process.nursery.start_soon(self._sleep_when_idle)
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
         """Take over a new end of a link."""

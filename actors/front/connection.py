@@ -84,16 +84,20 @@ class Connection:
         self._counts = {"short": 0, "long": 0, "decision": 0, "control": 0}
         self._waiting = 0
 
-    def receive(self, line: bytes, now: float) -> Pending | bytes | None:
+    def receive(self, line: bytes, now: float) -> Pending | Request | bytes | None:
         """Take one message; return the request that is to start, the answer to a refused one, or None.
 
-        After an answer the connection is to be closed if `closing` is set.
+        A request for a bare method comes as it is. After an answer the connection is to be closed if `closing` is set.
         """
         try:
             request = decode_request(line)
         except NotARequest as fault:
             return self._refuse(fault, now)
         method = self._methods.get(request.method)
+        if method is not None and method.bare and self.initialized and self._bucket is None:
+            raw = request.params
+            if (raw is NO_PARAMS or bytes(raw) == b"{}") and request.id not in self._open:
+                return request
         try:
             if self._bucket is not None and not (method is not None and method.unmetered):
                 self._take_token(self._bucket, now)

@@ -98,7 +98,9 @@ async def _end_quietly(services: Services, agent_id: str, reason: str) -> None:
 
 
 async def _cancel_turn(services: Services, turn_id: str, reason: str) -> RunCancelled:
-    request = CancelTurn(session_id=SessionId(""), reason=reason, turn_id=turn_id)
+    # Of a session that nobody follows the store finds the turn by its id alone.
+    session_id = SessionId(services.fanout.session_of(turn_id))
+    request = CancelTurn(session_id=session_id, reason=reason, turn_id=turn_id)
     cancelled = await services.store.ask(request, TurnCancelled)
     if not cancelled.turn_id:
         raise _no_run(turn_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_DEPTH = 128
+TOO_SHORT_TO_BE_DEEP = 2 * MAX_DEPTH
 
 _decode = msgspec.json.Decoder(Request).decode
 _encode = msgspec.json.Encoder().encode
@@ -39,7 +40,7 @@ def decode_request(line: bytes) -> Request:
     try:
         if not line.isascii():
             line.decode()
-        if len(line) > 2 * MAX_DEPTH and is_too_deep(line):
+        if len(line) > TOO_SHORT_TO_BE_DEEP and is_too_deep(line):
             raise NotARequest(DaemonError("PARSE_ERROR", "JSON is nested too deeply"))
         return _decode(line)
     except msgspec.ValidationError:
@@ -95,9 +96,10 @@ def _judge(line: bytes) -> NotARequest:
         return NotARequest(error)
     if not isinstance(value, dict):
         return NotARequest(DaemonError("INVALID_REQUEST", "a request must be an object"))
-    if _wants_no_answer(value):
+    members = cast("dict[str, object]", value)
+    if _wants_no_answer(members):
         return NotARequest(None)
-    return NotARequest(DaemonError("INVALID_REQUEST", _fault(value)), _id_of(value))
+    return NotARequest(DaemonError("INVALID_REQUEST", _fault(members)), _id_of(members))
 
 
 def _wants_no_answer(value: Mapping[str, object]) -> bool:

@@ -73,6 +73,13 @@ class Fanout:
         stream = self._streams.get(session_id)
         return stream if stream is not None and stream.opened.done else None
 
+    def session_of(self, turn_id: str) -> str:
+        """Return the followed session in which this turn is open, or nothing."""
+        for stream in self._streams.values():
+            if stream.turn is not None and stream.turn.turn_id == turn_id:
+                return stream.session_id
+        return ""
+
     def release(self, stream: Stream) -> None:
         """Undo one `hold`."""
         stream.holds -= 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.actors.errors import DaemonError, InvalidArgument
-from roost.actors.front.clock import now_ms, stamp
+from roost.actors.front.clock import stamp
 from roost.actors.front.creation import new_id
 from roost.actors.front.waiting import ended_of, not_found
 from roost.schemas.base import MessageId, SessionId
@@ -28,8 +28,8 @@ _encode = msgspec.json.Encoder().encode
 
 async def send_message(call: Call, params: MessageSend) -> MessageDone:
     """Give the agent a message and wait for its turn's end. Cancelled, the message is withdrawn or interrupted."""
-    message = _accept_of(call.method, params)
     services = call.services
+    message = _accept_of(call.method, params, services.next_stamp())
     stream = services.fanout.hold(params.session_id)
     try:
         # Both are on their way at once: whatever becomes of the message is told after the watch has begun.
@@ -69,7 +69,7 @@ async def _ended(
     return ended
 
 
-def _accept_of(method: str, params: MessageSend) -> AcceptMessage:
+def _accept_of(method: str, params: MessageSend, at: int) -> AcceptMessage:
     content = _encode(params.content)
     if isinstance(params.content, str):
         text = params.content
@@ -85,7 +85,7 @@ def _accept_of(method: str, params: MessageSend) -> AcceptMessage:
         session_id=SessionId(params.session_id),
         message_id=MessageId(message_id),
         stream_id=stream_id or message_id,
-        accepted_at=now_ms(),
+        accepted_at=at,
         content=content,
         text=text,
         client_message_id=params.client_message_id,

@@ -19,7 +19,8 @@ take hours, are counted apart and refused. `decision` and `control` pass every q
 class Method(msgspec.Struct, frozen=True, kw_only=True):
     """A method of a door.
 
-    `order` is the member of the params that names the resource, or empty; `unmetered` ones use no rate token.
+    `order` is the member of the params that names the resource, or empty; `unmetered` ones use no rate token. A `bare`
+    one is answered at once and has no params: the shortest way through the core is for it.
     """
 
     name: str
@@ -28,3 +29,4 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     order: str = ""
     unmetered: bool = False
     implemented: bool = True
+    bare: bool = False

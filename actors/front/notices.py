@@ -76,7 +76,10 @@ _question_body = msgspec.json.Decoder(QuestionBody)
 
 def known_status(status: str) -> AgentStatus:
     """Return the status, or `idle` for a word that is none."""
-    return next((known for known in RUN_STATUS if known == status), "idle")
+    for known in RUN_STATUS:
+        if known == status:
+            return known
+    return "idle"
 
 
 def new_event_id() -> str:

@@ -7,7 +7,7 @@ pays nothing for them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec import inspect
@@ -60,7 +60,7 @@ def explain(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> 
     if not isinstance(value, dict):
         return InvalidArgument("daemon request params must be an object", {"path": ""})
     fields = _fields(shape)
-    members: Mapping[str, object] = value
+    members = cast("Mapping[str, object]", value)
     for key, member in members.items():
         field = fields.get(key)
         if field is None:
@@ -129,8 +129,9 @@ def _text_complaint(
 def _list_complaint(param: str, key: str, value: object) -> str:
     if key == "initialContent":
         return "" if isinstance(value, list) else f"{param} must be an empty array"
-    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return "" if all(value) else f"{param} must not have empty strings"
+    entries = cast("list[object]", value) if isinstance(value, list) else [None]
+    if all(isinstance(entry, str) for entry in entries):
+        return "" if all(entries) else f"{param} must not have empty strings"
     return f"{param} must be an array of strings"
 
 

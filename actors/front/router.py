@@ -14,16 +14,17 @@ import msgspec
 
 from roost.actors.errors import DaemonError, Internal, WrongState
 from roost.actors.front.attachments import Visitor
-from roost.actors.front.connection import Connection, Limits
+from roost.actors.front.connection import Connection, Limits, Pending
 from roost.actors.front.envelope import answer_line, error_line
 from roost.actors.front.method import Lane, Method
+from roost.actors.front.params import NOTHING
 from roost.actors.front.promise import Promise, Work
-from roost.schemas.daemon import Params
+from roost.schemas.daemon import Nothing, Params
+from roost.schemas.rpc import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from roost.actors.front.connection import Pending
     from roost.actors.front.limits import TokenBucket
     from roost.actors.front.peer import Peer
     from roost.actors.front.services import Services
@@ -78,16 +79,17 @@ class Entry(Generic[P]):
             order=order,
             unmetered=unmetered or lane == "control",
             implemented=handler is not None or instant is not None,
+            bare=instant is not None and params is Nothing,
         )
         self._params = params
         self._handler = handler
-        self._instant = instant
+        self.instant = instant
 
     def answer(self, caller: Caller, params: Params) -> bytes:
         """Return the result of an instant method as JSON."""
-        assert self._instant is not None
+        assert self.instant is not None
         assert isinstance(params, self._params)
-        return self._instant(caller, params)
+        return self.instant(caller, params)
 
     def begin(self, call: Call, params: Params) -> Coroutine[Promise[object], None, msgspec.Struct]:
         """Return the coroutine that makes the result."""
@@ -101,6 +103,7 @@ class Door:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry[Params]] = {}
+        self.bare: dict[str, Callable[[Caller, Nothing], bytes]] = {}
         self.methods: dict[str, Method] = {}
 
     def add(self, entry: Entry[P]) -> None:
@@ -114,6 +117,8 @@ class Door:
             raise ValueError(f"method {name} is registered twice")
         self.entries[name] = entry  # type: ignore[assignment]  # its params are decoded with its own struct
         self.methods[name] = entry.method
+        if entry.method.bare and entry.instant is not None:
+            self.bare[name] = entry.instant  # type: ignore[assignment]  # a bare one takes `Nothing`
 
 
 class Caller:
@@ -143,27 +148,33 @@ class Caller:
         self.connection.stopping = services.stopping
         self.metered = bucket is not None
         self._entries: Mapping[str, Entry[Params]] = door.entries
+        self._bare = door.bare
         self._calls: dict[str | int, Call] = {}
         self._starting: deque[Pending] = deque()
         self._pumping = False
         self.ended = False
 
-    def receive(self, line: bytes) -> None:
-        """Handle one message of the client."""
+    def receive(self, line: bytes) -> bytes | None:
+        """Handle one message of the client; return its answer, to be sent, if there is one at once."""
         now = self.services.timers.now() if self.metered else 0.0
         outcome = self.connection.receive(line, now)
+        if type(outcome) is Request:
+            self.services.requests += 1
+            return answer_line(outcome.id, self._bare[outcome.method](self, NOTHING))
         if outcome is None:
-            return
+            return None
         if isinstance(outcome, bytes):
-            self.peer.answer(outcome)
             if self.connection.closing:
+                self.peer.answer(outcome)
                 self.peer.finish(1008, "authentication failed")
-            return
+                return None
+            return outcome
+        assert isinstance(outcome, Pending)
         self.services.requests += 1
         if outcome.method.lane == "instant":
-            self._answer_now(outcome)
-        else:
-            self.start((outcome,))
+            return self._answer_now(outcome)
+        self.start((outcome,))
+        return None
 
     def start(self, pendings: tuple[Pending, ...] | list[Pending]) -> None:
         """Start requests that have been let through; what they let through in turn is started after them."""
@@ -224,16 +235,15 @@ class Caller:
                 call.work.cancel()
         return self.connection.drain()
 
-    def _answer_now(self, pending: Pending) -> None:
+    def _answer_now(self, pending: Pending) -> bytes:
         try:
             result = self._entries[pending.method.name].answer(self, pending.params)
         except DaemonError as error:
-            self._refuse(pending.id, error)
+            return error_line(pending.id, error)
         except Exception:  # noqa: BLE001
             _log.exception("%s crashed", pending.method.name)
-            self._refuse(pending.id, Internal())
-        else:
-            self.peer.answer(answer_line(pending.id, result))
+            return error_line(pending.id, Internal())
+        return answer_line(pending.id, result)
 
     def _start(self, pending: Pending) -> None:
         call = Call(self, pending)

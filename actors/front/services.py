@@ -52,6 +52,7 @@ class Services:
         self._nursery = nursery
         self._empty = trio.Event()
         self._ending: set[str] = set()
+        self._last_stamp = 0
 
     @property
     def ready(self) -> bool:
@@ -99,6 +100,14 @@ class Services:
             return
         self._ending.add(key)
         start(coroutine, lambda _: self._ending.discard(key))
+
+    def next_stamp(self) -> int:
+        """Return the milliseconds since 1970, later than any this has returned before.
+
+        A message is known again by its id and this time: two requests with one id must not share it.
+        """
+        self._last_stamp = max(now_ms(), self._last_stamp + 1)
+        return self._last_stamp
 
     def remember_agent(self, session_id: str, agent_id: str) -> None:
         """Keep whose session this is, which never changes."""

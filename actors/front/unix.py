@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roost.actors.front.timers import Timer
     from roost.supervisor.poller import Poller
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024
 SEND_BYTES = 256 * 1024
 LINES_AT_ONCE = 64
 BIG_LINE = 1024 * 1024
@@ -83,17 +83,7 @@ class UnixConnection(Peer):
             except FrameTooLarge as error:
                 self._refuse(error.limit)
                 return False
-        receive = self.caller.receive
-        for _ in range(LINES_AT_ONCE):
-            if not lines:
-                return False
-            if len(lines[0]) > BIG_LINE and not self._door.may_take_big():
-                return True
-            receive(lines.popleft())
-            if self._finishing or self.closed:
-                lines.clear()
-                return False
-        return bool(lines)
+        return self._handle(lines)
 
     def wake(self) -> None:
         """Flush at the end of this sweep."""
@@ -135,6 +125,24 @@ class UnixConnection(Peer):
         if not self.closed:
             _log.info("a client is disconnected: %s", reason)
             self._end()
+
+    def _handle(self, lines: deque[bytes]) -> bool:
+        """Handle some messages; return whether others are left. Answers that are there at once are queued together."""
+        receive = self.caller.receive
+        answers: list[bytes] = []
+        for _ in range(LINES_AT_ONCE):
+            if not lines:
+                break
+            if len(lines[0]) > BIG_LINE and not self._door.may_take_big():
+                break
+            answer = receive(lines.popleft())
+            if answer is not None:
+                answers.append(answer)
+            if self._finishing or self.closed:
+                lines.clear()
+        if answers:
+            self.answer(answers[0] if len(answers) == 1 else b"".join(answers))
+        return bool(lines)
 
     def _send_some(self) -> bool:
         """Send one piece; return whether the socket took all of it."""

@@ -194,9 +194,10 @@ class TcpDoor:
 
     async def _talk(self, stream: trio.SocketStream) -> None:
         handshake = self.services.settings.timeouts.handshake or float("inf")
-        with trio.move_on_after(handshake) as scope:
+        data = b""
+        with trio.move_on_after(handshake):
             data = await _read_head(stream)
-        if scope.cancelled_caught or not data:
+        if not data:
             return
         end = data.find(b"\r\n\r\n")
         head = parse_head(data[: end + 2]) if end >= 0 else None
@@ -262,7 +263,8 @@ class TcpDoor:
         services = self.services
         limits, timeouts = services.settings.limits, services.settings.timeouts
         async with trio.open_nursery() as nursery:
-            with trio.move_on_after(timeouts.handshake or float("inf")) as scope:
+            socket: WebSocketConnection | None = None
+            with trio.move_on_after(timeouts.handshake or float("inf")):
                 request = await wrap_server_stream(
                     nursery,
                     stream,
@@ -271,7 +273,7 @@ class TcpDoor:
                     receive_buffer_size=READ_BYTES,
                 )
                 socket = await request.accept()
-            if not scope.cancelled_caught:
+            if socket is not None:
                 await self._serve_socket(socket, authenticated=self._has_token(head))
             nursery.cancel_scope.cancel()
 
@@ -331,7 +333,9 @@ async def _read(
                 peer.answer(error_line(None, error))
                 peer.finish(TOO_BIG, text)
                 return
-            caller.receive(line)
+            answer = caller.receive(line)
+            if answer is not None:
+                peer.answer(answer)
 
 
 def _check_greeted(peer: WebSocketPeer, caller: Caller) -> None:

@@ -75,6 +75,7 @@ class FakeStore:
         self.pending: dict[str, PendingRow] = {}
         self.turn: OpenTurn | None = None
         self.closing = False
+        self.forgotten = False
         self.may_sleep = True
         self._poller = poller
         self._link: Link | None = None
@@ -227,6 +228,8 @@ class FakeStore:
                 self._held.append(message)
             case Draft():
                 self._commit(message)
+            case Hello() if self.forgotten:
+                link.reply(ref, Refused(code="AGENT_NOT_FOUND", message="no such agent"))
             case Hello():
                 self.hellos += 1
                 busy = self.turn is not None or bool(self.queued)

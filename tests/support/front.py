@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import trio
@@ -27,7 +27,7 @@ from roost.supervisor.poller import Poller
 from tests.support.front_store import NOW, RULE, FakeStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
 COOKIE = "c" * 64
@@ -111,9 +111,7 @@ class FrontHouse:
         start = control.Start(
             child_id="front", kind="front", generation=1, payload=msgspec.msgpack.encode(boot)
         )
-        link = ControlLink(
-            theirs, self.poller, name="root", decoder=_to_child, handler=self.root
-        )
+        link = ControlLink(theirs, self.poller, name="root", decoder=_to_child, handler=self.root)
         self.process = Process(self.poller, link, start, nursery)
         self.front = FrontActor(self.process)
         self.socket_path = str(home / "daemon.sock")
@@ -133,9 +131,7 @@ class FrontHouse:
     def link_agent(self, agent_id: str) -> Link:
         """Give the front a link to an agent."""
         ours, theirs = socket.socketpair()
-        link = Link(
-            ours, self.poller, name="front", decoder=agent_from_front, handler=FakeAgent()
-        )
+        link = Link(ours, self.poller, name="front", decoder=agent_from_front, handler=FakeAgent())
         self.front.link_up(f"agent:{agent_id}", 1, theirs.detach())
         return link
 
@@ -158,7 +154,7 @@ class FrontHouse:
 @contextlib.asynccontextmanager
 async def open_front(
     home: Path, *, root_pid: int = 2**22, **changes: dict[str, object]
-) -> AsyncIterator[FrontHouse]:
+) -> AsyncGenerator[FrontHouse]:
     """Run a front with these settings until the block is left."""
     cookie = home / "daemon.cookie"
     cookie.write_text(COOKIE + "\n")
@@ -224,25 +220,19 @@ class Client:
         """Return the result of a request."""
         answer = await self.answer(await self.send(method, params))
         assert "result" in answer, answer
-        result = answer["result"]
-        assert isinstance(result, dict)
-        return result
+        return cast("Json", answer["result"])
 
     async def refused(self, method: str, params: Json | None = None) -> Json:
         """Return the error of a request."""
         answer = await self.answer(await self.send(method, params))
         assert "error" in answer, answer
-        error = answer["error"]
-        assert isinstance(error, dict)
-        return error
+        return cast("Json", answer["error"])
 
     async def until(self, wanted: str) -> Json:
         """Return the params of the next notification whose method, type or status is this one."""
         while True:
-            params = (await self.event())["params"]
-            assert isinstance(params, dict)
-            inner = params.get("event")
-            kind = inner["type"] if isinstance(inner, dict) else params.get("status", "")
+            params = cast("dict[str, Any]", (await self.event())["params"])
+            kind = params["event"]["type"] if "event" in params else params.get("status", "")
             if kind == wanted or (wanted == "chunk" and "delta" in params):
                 return params
 
@@ -318,7 +308,7 @@ class WebSocketClient(Client):
 @contextlib.asynccontextmanager
 async def open_client(
     house: FrontHouse, transport: str = "unix", *, initialize: bool = True, **params: object
-) -> AsyncIterator[Client]:
+) -> AsyncGenerator[Client]:
     """Connect to the front."""
     if transport == "unix":
         client: Client = UnixClient(await trio.open_unix_socket(house.socket_path))

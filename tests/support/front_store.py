@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import uuid_utils
@@ -126,7 +126,10 @@ class FakeStore:
         bodies = tuple(event_encoder.encode(event) for event in events)
         found.bodies.extend(bodies)
         return session.EventBatch(
-            session_id=found.spec.session_id, agent_id=found.spec.agent_id, first=first, bodies=bodies
+            session_id=found.spec.session_id,
+            agent_id=found.spec.agent_id,
+            first=first,
+            bodies=bodies,
         )
 
     def begin(self, session_id: str, message_id: str, turn_id: str = "turn_1") -> None:
@@ -287,7 +290,7 @@ class FakeStore:
                 return self._answer_session(message)
 
     def _answer_session(self, message: Message) -> Message:
-        session_id: str = message.session_id  # type: ignore[attr-defined]
+        session_id = cast("session.GetSession", message).session_id
         found = self.sessions.get(session_id)
         if found is None:
             if isinstance(message, turn.CancelTurn | turn.CancelMessage):

@@ -48,7 +48,7 @@ async def test_what_follows_initialize_in_one_write_is_served(
         async with open_front(tmp_path) as house:
             async with open_client(house, transport, initialize=False) as client:
                 cookie = "c" * 64
-                params = {"protocolVersion": "1.0.0", "authCookie": cookie}
+                params: Json = {"protocolVersion": "1.0.0", "authCookie": cookie}
                 first = await client.send("initialize", params)
                 second = await client.send("health.ping")
                 assert "result" in await client.answer(first)
@@ -67,9 +67,9 @@ async def test_a_refused_version_leaves_the_connection_usable(
                 assert _code(error) == "PROTOCOL_VERSION_UNSUPPORTED"
                 assert cast("Json", error["data"])["serverVersion"] == "1.0.0"
                 await client.initialize()
-                assert _code(await client.refused("initialize", {**params, "protocolVersion": "1.0"})) == (
-                    "CONNECTION_ALREADY_INITIALIZED"
-                )
+                assert _code(
+                    await client.refused("initialize", {**params, "protocolVersion": "1.0"})
+                ) == ("CONNECTION_ALREADY_INITIALIZED")
 
 
 @every_transport
@@ -159,9 +159,9 @@ async def test_a_message_is_answered_behind_the_last_event_of_its_turn(
             again = await client.call("message.stream", params)
             assert again["disposition"] == "duplicate"
             assert again["duplicateState"] == "completed"
-            assert _code(
-                await client.refused("message.send", {**params, "content": "other"})
-            ) == ("CLIENT_MESSAGE_ID_CONFLICT")
+            assert _code(await client.refused("message.send", {**params, "content": "other"})) == (
+                "CLIENT_MESSAGE_ID_CONFLICT"
+            )
 
 
 @every_transport

@@ -10,6 +10,8 @@ import trio
 import trio.testing
 
 from roost.schemas import event
+from roost.schemas.base import MessageId
+from roost.schemas.turn import Withdrawn
 from tests.support.agent_rig import changed_settings, running_agent
 
 ONE_TOOL = [
@@ -164,6 +166,39 @@ async def test_a_lost_bell_is_made_up_for_by_the_next_one(tmp_path: Path) -> Non
         rig.store.ring()
         await rig.store.until_ended(2)
         assert rig.store.text == "12"
+
+
+async def test_more_bells_than_a_session_can_hold_lose_nothing(tmp_path: Path) -> None:
+    async with running_agent(tmp_path) as (rig, _):
+        rig.store.accept("", [{"hang": True}])
+        await rig.store.until(lambda: rig.store.turn is not None)
+        for _ in range(3000):
+            rig.store.ring(Withdrawn(message_id=MessageId("unknown")))
+        rig.store.accept("", [{"say": "next"}])
+        rig.store.cancel()
+        await rig.store.until_ended(2)
+        assert rig.store.text == "next"
+        assert rig.store.pulls >= 1
+
+
+async def test_an_agent_that_the_store_does_not_know_ends(tmp_path: Path) -> None:
+    async with running_agent(tmp_path) as (rig, _):
+        rig.store.forgotten = True
+        rig.store.disconnect()
+        rig.link_store()
+        await rig.stopped.wait()
+        assert rig.process.stop_reason == "AGENT_NOT_FOUND"
+
+
+async def test_the_rules_of_a_session_that_is_not_open_yet_are_told_when_it_is(
+    tmp_path: Path,
+) -> None:
+    async with running_agent(tmp_path, unattended=True, allow=("shell",)) as (rig, _):
+        await rig.store.until(lambda: rig.store.hellos == 1)
+        await trio.testing.wait_all_tasks_blocked()
+        found = await rig.permissions("session-1")
+        assert found == ["mode:unattended", "unattended:allow:system.bash"]
+        assert rig.store.generation == 1
 
 
 async def test_a_withdrawn_message_is_not_begun(tmp_path: Path) -> None:

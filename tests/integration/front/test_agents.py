@@ -14,6 +14,8 @@ from tests.support.front import Json, open_client, open_front
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.front import FrontHouse
+
 
 def _code(error: Json) -> str:
     return str(cast("Json", error["data"])["code"])
@@ -28,9 +30,7 @@ async def test_an_agent_without_a_folder_gets_one_of_its_own(tmp_path: Path) -> 
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             assert (created["objective"], created["status"]) == ("do it", "running")
             assert created["activeSessionIds"] == [created["sessionId"]]
-            message = next(
-                iter(house.store.sessions[str(created["sessionId"])].messages.values())
-            )
+            message = next(iter(house.store.sessions[str(created["sessionId"])].messages.values()))
             assert message.request.text == "do it"
 
 
@@ -163,6 +163,26 @@ async def test_a_cancelled_run_is_told_with_its_lists(tmp_path: Path) -> None:
             assert _code(await client.refused("run.cancel", {"runId": "x"})) == "RUN_NOT_FOUND"
 
 
+async def test_the_run_of_a_turn_is_that_turn(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            house.store.add_agent()
+            request = await client.send(
+                "message.send",
+                {"sessionId": "session_1", "content": "hi", "clientMessageId": "m1"},
+            )
+            await client.call("health.stats")
+            house.store.begin("session_1", "m1", "turn_7")
+            await client.call("health.stats")
+            result = await client.call("run.cancel", {"runId": "turn_7"})
+            assert result["cancelledRunIds"] == ["turn_7"]
+            house.store.interrupt("session_1", "turn_7")
+            answer = cast("dict[str, Any]", (await client.answer(request))["result"])
+            assert answer["outcome"] == "interrupted"
+            error = await client.refused("run.cancel", {"runId": "turn_8"})
+            assert _code(error) == "RUN_NOT_FOUND"
+
+
 async def test_the_last_session_takes_its_agent_along(tmp_path: Path) -> None:
     with trio.fail_after(5):
         async with open_front(tmp_path) as house, open_client(house) as client:
@@ -172,10 +192,14 @@ async def test_the_last_session_takes_its_agent_along(tmp_path: Path) -> None:
             assert second["status"] == "idle"
             await client.call("session.terminate", {"sessionId": "session_1"})
             await client.call("health.stats")
-            assert house.store.agents["agent_1"].status == "idle"
+            assert _status(house) == "idle"
             await client.call("session.terminate", {"sessionId": second["sessionId"]})
-            while house.store.agents["agent_1"].status != "stopped":
+            while _status(house) != "stopped":
                 await client.call("health.stats")
+
+
+def _status(house: FrontHouse) -> str:
+    return house.store.agents["agent_1"].status
 
 
 async def test_a_session_without_an_agent_gets_one(tmp_path: Path) -> None:
@@ -252,7 +276,8 @@ async def test_permissions_come_from_the_agent_while_it_runs(tmp_path: Path) -> 
         async with open_front(tmp_path) as house, open_client(house) as client:
             house.store.add_agent()
             link = house.link_agent("agent_1")
-            for params in ({"agentId": "agent_1"}, {"sessionId": "session_1"}):
+            asked: list[Json] = [{"agentId": "agent_1"}, {"sessionId": "session_1"}]
+            for params in asked:
                 result = await client.call("permission.list", params)
                 rules = cast("list[Json]", result["permissions"])
                 assert rules[0]["permissionId"] == "mode:default"

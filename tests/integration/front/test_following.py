@@ -98,7 +98,13 @@ async def test_a_question_is_answered_and_a_malformed_answer_leaves_it_open(tmp_
             await _begin(house, client)
             house.store.ask_question("session_1", "7")
             params: Json = {**S, "requestId": 7, "kind": "request_user_input"}
-            for wrong in ({}, {"answers": []}, {"answers": {"q": {"answers": "x"}}}, {"x": 1}):
+            malformed: list[Json] = [
+                {},
+                {"answers": []},
+                {"answers": {"q": {"answers": "x"}}},
+                {"x": 1},
+            ]
+            for wrong in malformed:
                 error = await client.refused("elicitation.respond", {**params, "response": wrong})
                 assert error["code"] == -32602
             answers = {"answers": {"q": {"answers": ["x"]}}}

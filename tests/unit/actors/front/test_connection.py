@@ -7,7 +7,9 @@ from roost.actors.front.connection import Connection, Limits, Pending
 from roost.actors.front.limits import TokenBucket, make_bucket
 from roost.actors.front.method import Method
 from roost.schemas import daemon as d
+from roost.schemas.rpc import Request
 
+Outcome = Pending | Request | bytes | None
 METHODS = {
     method.name: method
     for method in (
@@ -45,18 +47,18 @@ def _connection(
 
 def _receive(
     connection: Connection, method: str, request_id: object = 1, now: float = 0.0, **params: object
-) -> Pending | bytes | None:
+) -> Outcome:
     request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
     return connection.receive(msgspec.json.encode(request), now)
 
 
-def _code(outcome: Pending | bytes | None) -> str:
+def _code(outcome: Outcome) -> str:
     assert isinstance(outcome, bytes)
     error = msgspec.json.decode(outcome)["error"]
     return str(error["data"]["code"])
 
 
-def _started(outcome: Pending | bytes | None) -> Pending:
+def _started(outcome: Outcome) -> Pending:
     assert isinstance(outcome, Pending)
     return outcome
 

@@ -21,7 +21,7 @@ TURN = TurnRef(turn_id=TurnId("t"), message_id=MessageId("m"), stream_id="st", a
 Json = dict[str, Any]
 
 
-def _validator() -> jsonschema.Draft7Validator | None:
+def _validator() -> Any:
     root = os.environ.get("ROOST_CONTRACTS")
     path = Path(root or "/nonexistent") / "seeds" / "daemon-protocol.schema.json"
     if not path.exists():
@@ -68,7 +68,7 @@ EVERY: list[stored.AnyEvent] = [
     _make(stored.TranscriptPartial, text="x"),
     _make(stored.TranscriptFinal, text="x"),
     _make(stored.MemoryRetrievalStarted, query="q"),
-    _make(stored.MemoryRetrievalCompleted, query="q", documents=[{}]),
+    _make(stored.MemoryRetrievalCompleted, query="q", documents=cast("list[object]", [{}])),
     _make(stored.AgentReasoningStarted),
     _make(stored.AgentMessageDelta, delta="d"),
     _make(stored.AgentMessageCompleted, content="c", metadata={"final": True}),

@@ -159,6 +159,9 @@ def test_absent_params_are_an_empty_object() -> None:
 def test_no_params_at_all_make_it_fail(method: str, params: dict[str, object]) -> None:
     try:
         _decode(method, params)
-    except DaemonError as error:
-        assert error.code in ("INVALID_ARGUMENT", "PARSE_ERROR")
-        assert error.message
+    except DaemonError as found:
+        error = found
+    else:
+        return
+    assert error.code in ("INVALID_ARGUMENT", "PARSE_ERROR")
+    assert error.message
