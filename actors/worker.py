@@ -18,6 +18,7 @@ from roost.config.model import decode_settings
 from roost.schemas.boot import decode_boot
 from roost.supervisor.actor import Process, ProcessActor, serve_process
 from roost.supervisor.birth import run_spawned
+from roost.supervisor.identity import set_title
 
 ACTORS = {
     "store": ("roost.actors.store.actor", "StoreActor"),
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 
 def _make(process: Process, kind: str) -> ProcessActor:
+    child_id = process.start.child_id
+    set_title(f"roost: {kind}" if child_id == kind else f"roost: {kind} {child_id}")
     boot = decode_boot(process.start.payload)
     log = decode_settings(boot.settings).log
     open_log(

@@ -11,6 +11,7 @@ import os
 import re
 import select
 import time
+import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.daemon import Client
@@ -43,6 +44,8 @@ def measure(
             rate = _run(path, line, connections, in_flight, seconds, daemon)
             os.write(write, json.dumps(rate).encode())
             status = 0
+        except BaseException:  # noqa: BLE001 - the child's last frame
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(write)

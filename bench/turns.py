@@ -53,9 +53,8 @@ def streams(deltas: int, interval_ms: float = 0) -> tuple[float, int, str]:
             fault = fault or _order(params, last, session)
             if note["method"] == "event.message_chunk":
                 text[session] += str(params["delta"]) if params["messageId"] == "go" else ""
-            elif note["method"] == "event.agent_status" and params["status"] in {"idle", "error"}:
-                if text[session]:  # else the end of an earlier turn
-                    ended.add(session)
+            elif text[session] and params.get("status") in {"idle", "error"}:
+                ended.add(session)
         took = time.perf_counter() - start
         if any(said != PIECE * deltas for said in text.values()):
             fault = fault or "text was lost or doubled"

@@ -109,6 +109,12 @@ class ChildReport(Message, frozen=True, kw_only=True, tag="control.child_report"
     reason: str = ""
 
 
+class Relink(Message, frozen=True, kw_only=True, tag="control.relink"):
+    """The child has lost its link to a process that may well live: make a new one if it does."""
+
+    name: str
+
+
 class AskTree(Message, frozen=True, kw_only=True, tag="control.ask_tree"):
     """Call: what runs now; answered with `Tree`."""
 
@@ -164,5 +170,7 @@ class Forked(Message, frozen=True, kw_only=True, tag="zygote.forked"):
 
 
 ToChild = Start | Handle | Ping | Stop | Drain | ChildReport | Done | Refused | Tree
-ToRoot = Ready | Pong | Failed | Busy | StartChild | StopChild | KillChild | Remember | AskTree
+ToRoot = (
+    Ready | Pong | Failed | Busy | StartChild | StopChild | KillChild | Remember | AskTree | Relink
+)
 ToZygote = Preload | Fork

@@ -54,7 +54,10 @@ class Accepted(Message, frozen=True, kw_only=True, tag="turn.accepted"):
 
 
 class CancelTurn(Message, frozen=True, kw_only=True, tag="turn.cancel"):
-    """Call front → store: interrupt the open turn, if it is this one (or any: empty). Answered with `TurnCancelled`."""
+    """Call front → store: interrupt the open turn, if it is this one (or any: empty). Answered with `TurnCancelled`.
+
+    Without a `session_id` the turn's id alone says which session; the answer has a `turn_id` if there is such a turn.
+    """
 
     session_id: SessionId
     reason: str

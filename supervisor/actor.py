@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT = 30.0
 DEFAULT_GRACE = 5.0
+RELINK_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(control.ToChild)
@@ -59,6 +60,20 @@ class Process:
             self.stop_reason = reason
             self.stop_grace = grace
             self._stop.set()
+
+    def miss_link(self, name: str, is_back: Callable[[], bool]) -> None:
+        """Ask root for a new end of a link that was closed, unless one has come by itself a little later.
+
+        When the process at the other end has died, root hands out a new end after its restart; when the link alone was
+        cut (one side did not read, or sent garbage), both processes live on and somebody has to ask.
+        """
+        if not self._stop.is_set():
+            self.nursery.start_soon(self._ask_for_link, name, is_back)
+
+    async def _ask_for_link(self, name: str, is_back: Callable[[], bool]) -> None:
+        await trio.sleep(RELINK_SECONDS)
+        if not is_back():
+            self.root.cast(control.Relink(name=name))
 
     async def wait_stop(self) -> None:
         """Wait until the process is asked to end."""

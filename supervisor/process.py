@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from roost.supervisor.watch import Watch
 
 FORK_ATTEMPTS = 3
-TERM_GRACE = 1.0
+TERM_GRACE = 2.0
 ABORT_GRACE = 2.0
 CLOSED_GRACE = 2.0
 REAP_TIMEOUT = 60.0

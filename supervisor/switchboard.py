@@ -66,6 +66,14 @@ class Switchboard(Generic[P]):
             for peer in self._peers(entry):
                 _connect(entry, peer)
 
+    def relink(self, name: str, other: str) -> None:
+        """Make a new link between two that are linked by the table; nothing if one of them does not run."""
+        if name in self._registry:
+            entry = self._registry.find(name)
+            for peer in self._peers(entry):
+                if peer.name == other:
+                    _connect(entry, peer)
+
     def _peers(self, entry: Entry[P]) -> Iterator[Entry[P]]:
         seen = {entry.name}
         for pattern in self._table.peers(entry.name):

@@ -256,6 +256,9 @@ class ProcessTree:
 
     def on_command(self, process: RunningProcess, ref: int, message: Message) -> None:
         """Carry out what a process asks of the tree."""
+        if isinstance(message, control.Relink):
+            self._switchboard.relink(process.name, message.name)
+            return
         if not process.spec.commands:
             refusal = f"{process.name} may not command the tree"
             _log.error("%s: %s", refusal, type(message).__name__)

@@ -149,6 +149,10 @@ class AgentActor(ProcessActor):
 
     def on_closed(self, link: Link) -> None:
         """Forget a link; a new one comes from root."""
+        if self._store.link is link:
+            self.process.miss_link("store", lambda: self._store.link is not None)
+        elif self._models.link is link:
+            self.process.miss_link("providers", lambda: self._models.link is not None)
         self._store.lost(link)
         self._models.link_down(link)
         if self._front is link:

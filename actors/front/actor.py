@@ -163,6 +163,7 @@ class FrontActor(ProcessActor):
             self._store = None
             self.services.store.disconnect(link)
             self.services.fanout.unlink()
+            self.process.miss_link("store", lambda: self._store is not None)
 
     def _link_agent(self, agent_id: str, handle: int) -> None:
         services = self.services

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from roost.actors.front.router import Call
     from roost.actors.front.services import Services
 
+STARTING = "BACKGROUND_RUNNER_UNAVAILABLE"
+
 _encode = msgspec.json.Encoder().encode
 _answers = msgspec.json.Decoder(QuestionAnswers)
 
@@ -97,7 +99,7 @@ async def list_permissions(call: Call, params: PermissionList) -> PermissionList
         try:
             found = await agent.ask(request, Permissions)
         except DaemonError as error:
-            if error.code != GONE:
+            if error.code not in {GONE, STARTING}:
                 raise
     if found is None:
         found = await services.store.ask(request, Permissions)

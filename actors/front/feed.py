@@ -40,6 +40,7 @@ class Feed:
         self._was_live = False
         self._joined: Promise[None] = Promise()
         self._passed: list[tuple[int, Promise[None]]] = []
+        self._after = after
         self._written = after
         self._mark: tuple[int, int] | None = None
 
@@ -61,7 +62,10 @@ class Feed:
         return promise
 
     def written(self) -> int:
-        """Return the last sequence known to have been taken by the transport; it may be low, never high."""
+        """Return the last sequence known to have been taken by the transport; it may be low, never high.
+
+        0 while there is none: a cursor that the client has named says nothing of what was written to it.
+        """
         peer = self.peer
         if self._mark is not None and self._mark[0] <= peer.sent_total:
             self._written, self._mark = self._mark[1], None
@@ -69,7 +73,7 @@ class Feed:
             self._written, self._mark = self.position, None
         elif self._mark is None and not peer.closed:
             self._mark = (peer.queued_total, self.position)
-        return self._written
+        return self._written if self._written > self._after else 0
 
     def notice(self, batch: Batch) -> None:
         """Pass on something without a sequence; a feed behind the tail gets the state instead when it joins."""

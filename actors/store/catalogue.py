@@ -23,13 +23,15 @@ _session_spec = msgspec.msgpack.Decoder(SessionSpec).decode
 
 _AGENT = """select agent_id, spec, state, failed, down, error, asleep, cancelled, recovered, env_lost,
     started_at, last_active_at, ended_at,
-    exists(select 1 from sessions s join turns t on t.session = s.key and t.state = 'open'
-        where s.agent_id = agents.agent_id and s.state <> 'closed')
+    exists(select 1 from sessions s where s.agent_id = agents.agent_id and s.state <> 'closed' and (
+        exists(select 1 from turns t where t.session = s.key and t.state = 'open')
+        or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')))
     from agents"""
 _SESSION = """select spec, state, last_sequence, first_sequence, delivered, turns,
     closed_at, close_reason, cleared_after, recovered,
     (select count(*) from messages m where m.session = s.key and m.state = 'queued'),
-    exists(select 1 from turns t where t.session = s.key and t.state = 'open'),
+    exists(select 1 from turns t where t.session = s.key and t.state = 'open')
+        or exists(select 1 from messages m where m.session = s.key and m.state = 'queued'),
     exists(select 1 from pending p where p.session = s.key and p.state = 'open')
     from sessions s"""
 _AFTER = "(created_at, agent_id) > (?, ?) order by created_at, agent_id limit ?"

@@ -108,11 +108,12 @@ class Messages:
 
     def cancel_turn(self, request: CancelTurn) -> TurnCancelled:
         """Ask the open turn to stop, if it is the one meant."""
-        session = self._journal.session(request.session_id)
+        session_id = request.session_id or self._turns.session_of(request.turn_id)
+        session = self._journal.session(session_id)
         if session is None or not session.turn_id:
-            return TurnCancelled(cancelled=False)
+            return TurnCancelled(cancelled=False, turn_id=request.turn_id if session else "")
         if request.turn_id not in {"", session.turn_id}:
-            return TurnCancelled(cancelled=False)
+            return TurnCancelled(cancelled=False, turn_id=request.turn_id)
         return self._cancel_open(session, request.reason)
 
     def cancel_message(self, request: CancelMessage) -> TurnCancelled:

@@ -94,6 +94,12 @@ class Turns:
         row = self._db.execute(_BY_CLIENT_ID, (session, client_message_id)).fetchone()
         return None if row is None else MessageRow(*row)
 
+    def session_of(self, turn_id: str) -> str:
+        """Return the id of the session that a turn belongs to, or ""."""
+        sql = "select s.session_id from turns t join sessions s on s.key = t.session where t.turn_id = ?"
+        row = self._db.execute(sql, (turn_id,)).fetchone()
+        return "" if row is None else str(row[0])
+
     def queued(self, session: int) -> list[MessageRow]:
         """Return the messages whose turn has not begun, in order."""
         return [MessageRow(*row) for row in self._db.execute(_QUEUED, (session,))]

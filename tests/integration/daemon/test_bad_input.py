@@ -137,7 +137,7 @@ def test_a_second_initialize_is_refused_and_a_version_can_be_tried_again(
         client.call("initialize", protocolVersion="1.2.0")
     error: Json = refusal.value.args[0]
     assert error["data"]["serverVersion"] == "1.0.0"  # type: ignore[index]
-    methods: Json = client.call("initialize", protocolVersion="1.0.0")["capabilities"][  # type: ignore[index, assignment]
+    methods: Json = client.call("initialize", protocolVersion="1.0.0")["capabilities"][
         "daemon.methods"
     ]
     assert len(methods) == 42

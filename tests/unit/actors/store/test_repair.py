@@ -75,7 +75,7 @@ def test_a_given_up_agent_is_started_afresh_by_its_next_message(actor: Actor) ->
     assert actor.book.effects[-1].starts == {actor.agent_id: True}
     actor.accept()
     assert actor.book.effects[-1].starts == {actor.agent_id: False}
-    assert row(actor).status == "error"
+    assert row(actor).status == "running"
     actor.begin(actor.accept())
     assert row(actor).status == "running"
 
