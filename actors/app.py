@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import trio
@@ -247,12 +247,12 @@ async def _stop(tree: ProcessTree, reason: str, stop_timeout: float) -> None:
         await tree.stop(reason)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """Return the errors in a group without the groups."""
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+def _leaves(error: BaseException) -> list[BaseException]:
+    """Return the errors in a group, at any depth, or the error itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    inside = cast("tuple[BaseException, ...]", error.exceptions)
+    return [leaf for one in inside for leaf in _leaves(one)]
 
 
 def _sweep_left_over(home: Home) -> None:
@@ -289,6 +289,7 @@ def _run_locked(home: Home, settings: Settings) -> int:
         keep=settings.log.keep,
     )
     _sweep_left_over(home)
+    identity.set_title("roost: root")
     kernel.raise_descriptor_limit()
     try:
         ensure_cookie(home)

@@ -64,9 +64,9 @@ def main(control_fd: int) -> None:
     status = 0
     try:
         trio.run(_serve, control_fd)
-    except BaseException:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001
         _log.exception("the process crashed")
-        sys.excepthook(*sys.exc_info())
+        sys.excepthook(type(error), error, error.__traceback__)
         status = CRASHED
     sys.stderr.flush()
     os._exit(status)

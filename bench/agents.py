@@ -46,10 +46,10 @@ def begun(client: Client, agents: list[Json]) -> float:
         client.send("session.attach", sessionId=session, clientId="bench")
     while waiting:
         note = client.notes.pop(0) if client.notes else client.read()
-        if note.get("method") == "event.agent_status":
-            params: Json = note["params"]  # type: ignore[assignment]
-            if params["status"] in {"running", "idle"}:
-                waiting.discard(str(params["sessionId"]))
+        params: Json = note.get("params", {})  # type: ignore[assignment]
+        event: Json = params.get("event", {})  # type: ignore[assignment]
+        if event.get("type") == "user_message":  # the first event of a turn
+            waiting.discard(str(params["sessionId"]))
     return time.perf_counter()
 
 

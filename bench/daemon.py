@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 HERE = Path(__file__).parent
 READY_TIMEOUT = 60.0
@@ -102,7 +102,7 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def running_daemon(*settings: str) -> Iterator[Daemon]:
+def running_daemon(*settings: str) -> Generator[Daemon]:
     """Start a daemon with the limits as shipped (but for `settings`, KEY=VALUE) and stop it at the end."""
     home = Path(tempfile.mkdtemp(prefix="roost-bench-"))
     root = [sys.executable, "-P", "-m", "roost.actors.app", "--home", str(home)]
@@ -123,7 +123,7 @@ def running_daemon(*settings: str) -> Iterator[Daemon]:
 
 
 @contextlib.contextmanager
-def running_floor() -> Iterator[str]:
+def running_floor() -> Generator[str]:
     """Start the floor and return the path of its socket."""
     folder = tempfile.mkdtemp(prefix="roost-floor-")
     path = os.path.join(folder, "floor.sock")

@@ -134,7 +134,7 @@ class AgentTurnExhausted(Event, frozen=True, kw_only=True, tag="agent.turn.exhau
 class AgentTurnFailed(Event, frozen=True, kw_only=True, tag="agent.turn.failed"):
     """A turn has ended in an error (L 11.2)."""
 
-    turn_id: Id
+    turn_id: Id  # pyright: ignore[reportGeneralTypeIssues] - here it is required, and every field is keyword-only
     error: ShortText
     error_code: str | UnsetType = UNSET
     phase: Phase | UnsetType = UNSET
@@ -145,7 +145,7 @@ class AgentTurnFailed(Event, frozen=True, kw_only=True, tag="agent.turn.failed")
 class ToolEvent(Event, frozen=True, kw_only=True):
     """What every event of a tool call has."""
 
-    turn_id: Id
+    turn_id: Id  # pyright: ignore[reportGeneralTypeIssues] - likewise
     tool_name: Id
     tool_call_id: Id
 

@@ -132,6 +132,7 @@ class AgentTurns:
             provider=name,
             model=model,
             cwd=around.cwd,
+            rules=self.rules,
             timeout=provider.request_timeout * tries + ANSWER_ROOM,
         )
 

@@ -70,13 +70,18 @@ def make_rules(ask: Ask, unattended: bool, allow: Iterable[str], deny: Iterable[
     return Rules(ask=ask, unattended=unattended, allow=_entries(allow), deny=_entries(deny))
 
 
+def is_denied(rules: Rules, tool: str) -> bool:
+    """Return whether calls of this tool are denied whatever they ask for."""
+    return _listed(rules.deny, canonical_tool(tool))
+
+
 Judgement = Literal["run", "ask", "deny"]
 
 
 def judge(rules: Rules, tool: str, risk: Risk, keys: Iterable[str], granted: Grants) -> Judgement:
     """Return what becomes of a call of this tool whose operation has these keys."""
     name = canonical_tool(tool)
-    if _listed(rules.deny, name):
+    if is_denied(rules, tool):
         return "deny"
     if rules.unattended and _listed(rules.allow, name):
         return "run"

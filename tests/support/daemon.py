@@ -16,7 +16,7 @@ import psutil
 from bench.daemon import Client, Json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
 TIMEOUT = 30.0
@@ -56,6 +56,12 @@ class RunningDaemon:
         line = self.guard.stdout.readline().decode()
         assert line.startswith("roost ready"), f"the daemon did not get ready: {line!r}"
         self.root_pid = int(line.split("pid ")[1].split(")")[0])
+
+    def configure(self, text: str) -> None:
+        """Write the configuration that the next start reads."""
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        (self.home / "config.toml").write_text(text)
+        (self.home / "config.toml").chmod(0o600)
 
     def stop(self) -> int:
         """Ask it to stop; return guard's exit status."""
@@ -125,7 +131,7 @@ class RunningDaemon:
 
 
 @contextlib.contextmanager
-def daemon_in(home: Path, *settings: str) -> Iterator[RunningDaemon]:
+def daemon_in(home: Path, *settings: str) -> Generator[RunningDaemon]:
     """Run a daemon in `home` and leave nothing of it behind."""
     daemon = RunningDaemon(home, *settings)
     daemon.start()
@@ -135,6 +141,14 @@ def daemon_in(home: Path, *settings: str) -> Iterator[RunningDaemon]:
         daemon.close_clients()
         if daemon.guard is not None:
             daemon.stop()
+
+
+def within(message: Json, *names: str) -> Json:
+    """Return the object inside an object."""
+    for name in names:
+        inner: Json = message[name]  # type: ignore[assignment]
+        message = inner
+    return message
 
 
 def create_agent(client: Client, objective: str = "", **params: object) -> tuple[str, str]:

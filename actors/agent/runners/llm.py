@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from roost.actors.agent.arguments import from_text
 from roost.actors.agent.runner import CallResult, History, RunnerFailed, Sink, Thought
@@ -10,6 +10,9 @@ from roost.actors.agent.tools.toolbox import tool_specs
 from roost.schemas.base import Message, Refused
 from roost.schemas.model import AskModel, ChatMessage, ModelAnswer, ToolSpec
 from roost.supervisor.errors import ActorGone, CallTimeout
+
+if TYPE_CHECKING:
+    from roost.actors.session.approvals import Rules
 
 MAX_CALLS = 64
 
@@ -42,8 +45,10 @@ class LlmRunner:
         provider: str,
         model: str,
         cwd: str,
+        rules: Rules,
         timeout: float,
     ) -> None:
+        self._rules = rules
         self._models = models
         self._history = history
         self._provider = provider
@@ -60,7 +65,7 @@ class LlmRunner:
         """
         del results  # they are in the log
         if not self._tools:
-            self._tools = tool_specs()
+            self._tools = tool_specs(self._rules)
         system = ChatMessage(role="system", content=_system_prompt(self._cwd))
         messages = (system, *await self._history.messages())
         counted = _Counting(sink)

@@ -15,7 +15,14 @@ from roost.actors.agent.tools.read_file import ReadFile
 from roost.actors.agent.tools.shell import Shell
 from roost.actors.agent.tools.tool import AnyTool, Surroundings, invalid_arguments
 from roost.actors.agent.tools.write_file import WriteFile
-from roost.actors.session.approvals import Grants, Rules, canonical_tool, judge, operation_keys
+from roost.actors.session.approvals import (
+    Grants,
+    Rules,
+    canonical_tool,
+    is_denied,
+    judge,
+    operation_keys,
+)
 from roost.schemas.model import ToolSpec
 
 if TYPE_CHECKING:
@@ -39,11 +46,12 @@ def find_tool(name: str) -> AnyTool | None:
     return BY_NAME.get(name) or _BY_CANONICAL.get(canonical_tool(name))
 
 
-def tool_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools as a model sees them."""
+def tool_specs(rules: Rules) -> tuple[ToolSpec, ...]:
+    """Return the tools as a model sees them, without those that are denied in any case."""
     return tuple(
         ToolSpec(name=tool.name, description=tool.description, schema=tool.schema())
         for tool in TOOLS
+        if not is_denied(rules, tool.name)
     )
 
 

@@ -12,6 +12,7 @@ import trio.testing
 from roost.actors.agent.runner import CallResult, Runner, RunnerFailed
 from roost.actors.agent.runners.llm import LlmRunner
 from roost.actors.agent.runners.script import ScriptRunner
+from roost.actors.session.approvals import Rules
 from roost.schemas.base import Message, Refused
 from roost.schemas.model import ChatMessage, ModelAnswer, ToolCall
 from tests.support.runners import FakeHistory, FakeModels, FakeSink, Gone, Hanging
@@ -54,7 +55,9 @@ class Script(Case):
 
 def llm(models: FakeModels) -> LlmRunner:
     history = FakeHistory(ChatMessage(role="user", content="hello"))
-    return LlmRunner(models, history, provider="p", model="m", cwd="/work", timeout=60)
+    return LlmRunner(
+        models, history, provider="p", model="m", cwd="/work", rules=Rules(), timeout=60
+    )
 
 
 class Llm(Case):

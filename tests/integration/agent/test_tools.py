@@ -196,7 +196,7 @@ def test_tools_are_found_by_their_aliases() -> None:
 
 
 def test_every_tool_shows_a_schema() -> None:
-    for spec in tool_specs():
+    for spec in tool_specs(make_rules("write", False, (), ())):
         schema = msgspec.json.decode(spec.schema, type=dict[str, object])
         assert schema["type"] == "object"
         assert schema["additionalProperties"] is False

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from bench.daemon import Client, Json, Refusal
-from tests.support.daemon import RunningDaemon, create_agent, daemon_in, is_method, next_note
+from tests.support.daemon import (
+    RunningDaemon,
+    create_agent,
+    daemon_in,
+    is_method,
+    next_note,
+    within,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -137,9 +144,8 @@ def test_a_second_initialize_is_refused_and_a_version_can_be_tried_again(
         client.call("initialize", protocolVersion="1.2.0")
     error: Json = refusal.value.args[0]
     assert error["data"]["serverVersion"] == "1.0.0"  # type: ignore[index]
-    methods: Json = client.call("initialize", protocolVersion="1.0.0")["capabilities"][
-        "daemon.methods"
-    ]
+    answer = client.call("initialize", protocolVersion="1.0.0")
+    methods = within(answer, "capabilities", "daemon.methods")
     assert len(methods) == 42
     assert methods["message.send"] is True
     assert methods["daemon.reload"] is False

@@ -19,10 +19,11 @@ from tests.support.daemon import (
     next_note,
     send_script,
     status_is,
+    within,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from bench.daemon import Json
 
@@ -62,7 +63,7 @@ def info(daemon: RunningDaemon) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def websocket(daemon: RunningDaemon, **capabilities: object) -> AsyncIterator[WsClient]:
+async def websocket(daemon: RunningDaemon, **capabilities: object) -> AsyncGenerator[WsClient]:
     url, cookie = info(daemon)
     with trio.fail_after(30):
         async with open_websocket_url(url) as ws:
@@ -129,11 +130,11 @@ def test_the_first_decision_wins_and_the_others_are_told(daemon: RunningDaemon) 
     attach(two, session, "two")
     number = one.send("message.send", sessionId=session, content="$ echo decided")
     asked = [
-        next_note(client, is_method("event.permission_request", session))["params"]
+        within(next_note(client, is_method("event.permission_request", session)), "params")
         for client in (one, two)
     ]
     assert asked[0] == asked[1]
-    request_id = asked[0]["requestId"]  # type: ignore[index]
+    request_id = asked[0]["requestId"]
     first = two.send("tool.deny", sessionId=session, requestId=request_id, reason="no")
     assert two.answer(first)["decision"] == "denied"
     with pytest.raises(Exception, match="not pending"):

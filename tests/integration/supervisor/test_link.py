@@ -16,7 +16,7 @@ from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
 decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
     control.Ping | control.Pong | control.Handle | control.Failed | Done
@@ -42,7 +42,7 @@ class Recorder:
 @asynccontextmanager
 async def linked(
     queue_bytes: int = 1 << 20,
-) -> AsyncIterator[tuple[Link, Link, Recorder, Recorder]]:
+) -> AsyncGenerator[tuple[Link, Link, Recorder, Recorder]]:
     left, right = socket.socketpair()
     poller = Poller()
     here, there = Recorder(), Recorder()
