@@ -249,9 +249,9 @@ async def _stop(tree: ProcessTree, reason: str, stop_timeout: float) -> None:
 
 def _leaves(error: BaseException) -> list[BaseException]:
     """Return the errors in a group, at any depth, or the error itself."""
-    if not isinstance(error, BaseExceptionGroup):
+    inside = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
+    if not inside:
         return [error]
-    inside = cast("tuple[BaseException, ...]", error.exceptions)
     return [leaf for one in inside for leaf in _leaves(one)]
 
 

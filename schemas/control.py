@@ -53,9 +53,10 @@ class Ready(Message, frozen=True, kw_only=True, tag="control.ready"):
 
 
 class Failed(Message, frozen=True, kw_only=True, tag="control.failed"):
-    """The child cannot start and a restart would not help (a refused configuration); its last words."""
+    """The child cannot start, and why; `final` says that a restart would not help (a refused configuration)."""
 
     error: str
+    final: bool = True
 
 
 class Busy(Message, frozen=True, kw_only=True, tag="control.busy"):

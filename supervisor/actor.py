@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from roost.schemas import control
-from roost.supervisor.errors import StartRefused
+from roost.supervisor.errors import StartError, StartRefused
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
 
@@ -67,7 +67,7 @@ class Process:
         When the process at the other end has died, root hands out a new end after its restart; when the link alone was
         cut (one side did not read, or sent garbage), both processes live on and somebody has to ask.
         """
-        if not self._stop.is_set():
+        if not (self._stop.is_set() or self.nursery.cancel_scope.cancel_called):
             self.nursery.start_soon(self._ask_for_link, name, is_back)
 
     async def _ask_for_link(self, name: str, is_back: Callable[[], bool]) -> None:
@@ -87,7 +87,12 @@ class ProcessActor:
         self.process = process
 
     async def open(self) -> None:
-        """Get ready; links may come up meanwhile. Raise `StartRefused` if a restart would not help."""
+        """Get ready; links may come up meanwhile.
+
+        Raises:
+            StartError: not now; the text says why.
+            StartRefused: a restart would not help.
+        """
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
         """Take over a new end of a link, or a listener (a file descriptor); it replaces an older one of that name."""
@@ -167,8 +172,8 @@ async def _live(process: Process, actor: ProcessActor, link: Link) -> None:
     process.nursery.start_soon(_stop_on_signal, process)
     try:
         await actor.open()
-    except StartRefused as error:
-        link.cast(control.Failed(error=str(error)))
+    except StartError as error:
+        link.cast(control.Failed(error=str(error), final=isinstance(error, StartRefused)))
         link.flush()
         return
     link.cast(control.Ready())

@@ -201,8 +201,11 @@ class RunningProcess:
             case control.Ready():
                 self._ready = True
                 self._news.set()
-            case control.Failed(error=error):
-                self._refusal = error
+            case control.Failed(error=error, final=final):
+                if final:
+                    self._refusal = error
+                else:
+                    self._verdict = error
                 self._news.set()
                 self._trouble.set()
             case control.Pong():

@@ -14,7 +14,13 @@ import trio
 
 from roost.actors.errors import Internal
 from roost.actors.store.changes import Refusal
-from roost.actors.store.database import lock_database, open_database, read_meta, write_meta
+from roost.actors.store.database import (
+    cannot_open,
+    lock_database,
+    open_database,
+    read_meta,
+    write_meta,
+)
 from roost.actors.store.desk import Desk, Item
 from roost.actors.store.intake import Intake, Waiting
 from roost.actors.store.publish import Publisher
@@ -26,7 +32,7 @@ from roost.schemas.base import Done, Message, Refused
 from roost.schemas.boot import decode_boot
 from roost.schemas.unions import store_from_agent, store_from_front
 from roost.supervisor.actor import Process, ProcessActor
-from roost.supervisor.errors import LinkFull
+from roost.supervisor.errors import LinkFull, StartError
 from roost.supervisor.kernel import hide_memory
 from roost.supervisor.link import Link
 
@@ -91,8 +97,12 @@ class StoreActor(ProcessActor):
             check_room=room.check,
             is_running=self._is_running,
         )
-        clean = read_meta(connection, "clean") == "1"
-        write_meta(connection, "clean", "0")
+        try:
+            clean = read_meta(connection, "clean") == "1"
+            write_meta(connection, "clean", "0")
+        except sqlite3.Error as error:
+            connection.close()
+            raise StartError(cannot_open(path, error)) from error
         self._connection = connection
         # A cold start that was cut short is gone on with: no agent can have been started since.
         if self._boot.cold or read_meta(connection, RECOVERING):

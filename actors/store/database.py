@@ -146,12 +146,19 @@ def open_database(path: Path, *, wal_autocheckpoint: int) -> sqlite3.Connection:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             text = f"{path} is not a database, or is damaged ({error}); move it away to start anew"
             raise StartRefused(text) from error
-        raise StartError(f"{path} cannot be opened: {error}") from error
+        raise StartError(cannot_open(path, error)) from error
     except StartRefused:
         if connection is not None:
             connection.close()
         raise
     return connection
+
+
+def cannot_open(path: Path, error: sqlite3.Error) -> str:
+    """Return a text for people about a database that cannot be opened now."""
+    full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+    hint = "; free some space, then start again" if full else ""
+    return f"{path} cannot be opened: {error}{hint}"
 
 
 def is_disk_error(error: sqlite3.Error) -> bool:

@@ -108,11 +108,20 @@ class Messages:
 
     def cancel_turn(self, request: CancelTurn) -> TurnCancelled:
         """Ask the open turn to stop, if it is the one meant."""
-        session_id = request.session_id or self._turns.session_of(request.turn_id)
-        session = self._journal.session(session_id)
+        if not request.session_id:
+            return self._cancel_by_id(request)
+        session = self._journal.session(request.session_id)
         if session is None or not session.turn_id:
-            return TurnCancelled(cancelled=False, turn_id=request.turn_id if session else "")
+            return TurnCancelled(cancelled=False)
         if request.turn_id not in {"", session.turn_id}:
+            return TurnCancelled(cancelled=False)
+        return self._cancel_open(session, request.reason)
+
+    def _cancel_by_id(self, request: CancelTurn) -> TurnCancelled:
+        session = self._journal.session(self._turns.session_of(request.turn_id))
+        if session is None:
+            return TurnCancelled(cancelled=False)
+        if session.turn_id != request.turn_id:
             return TurnCancelled(cancelled=False, turn_id=request.turn_id)
         return self._cancel_open(session, request.reason)
 

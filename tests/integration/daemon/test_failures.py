@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from tests.support.daemon import (
     send_script,
     status_is,
     terminals,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -302,3 +304,29 @@ def test_a_clean_stop_leaves_nothing_and_restores_everything(home: Path) -> None
         answer = attach(client, session)
         assert answer["lastSequence"] == len(check_log(home)[session])
         assert client.answer(send_script(client, session, {"say": "two"}))["outcome"] == "completed"
+
+
+def test_a_power_cut_takes_nothing_that_was_acknowledged(home: Path, daemon: RunningDaemon) -> None:
+    """What the disk had at the last answer: the file as it is, its log cut at the size that it had then."""
+    client = daemon.client()
+    _, session = create_agent(client)
+    attach(client, session)
+    assert client.answer(send_script(client, session, {"say": "kept"}))["outcome"] == "completed"
+    seen = sequences(client.notes, session)[-1]
+    size = (home / "store.db-wal").stat().st_size
+    send_script(client, session, SLOW_STREAM)
+    next_note(client, lambda note: within(note, "params").get("delta") == "0123456789")
+    copy = home / "after"
+    copy.mkdir(mode=0o700)
+    for name in ("store.db", "store.db-wal"):
+        shutil.copy(home / name, copy / name)
+    os.truncate(copy / "store.db-wal", size)
+    assert daemon.stop() == 0
+    with daemon_in(copy) as again:
+        log = check_log(copy)[session]
+        assert len(log) >= seen
+        other = again.client()
+        attach(other, session)
+        answer = other.answer(send_script(other, session, {"say": "on"}))
+        assert answer["outcome"] == "completed"
+        assert "kept" in text_of(other.notes, session)

@@ -336,7 +336,9 @@ async def test_a_cold_start_has_agents_started_when_the_front_is_there(
         assert store.root.started == []
         front = store.front()
         watched = await front.watch(session_id)
-        assert watched.row.status == {"queued": "idle", "parked": "waiting", "none": "idle"}[work]
+        assert (
+            watched.row.status == {"queued": "running", "parked": "waiting", "none": "idle"}[work]
+        )
         assert [row.request_id for row in watched.pending] == (["a"] if work == "parked" else [])
         expected = [peer.agent_id] if work == "queued" else []
         await front.call(session.Count(), session.Counts)

@@ -157,7 +157,7 @@ def queue(actor: Actor) -> None:
         (cancel, "cancellation.completed", "idle", "idle", False),
         (close, "session.closed", "closed", "idle", False),
         (stop, "session.closed", "closed", "stopped", False),
-        (queue, "session.created", "idle", "idle", True),
+        (queue, "session.created", "running", "running", True),
     ],
 )
 def test_a_cold_start_repairs_what_cannot_go_on(

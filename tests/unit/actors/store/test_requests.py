@@ -161,6 +161,14 @@ def test_cancelling_a_message_whose_turn_runs_cancels_the_turn_once(actor: Actor
     assert (requested.turn_id, requested.reason) == (turn_id, "enough")
 
 
+def test_a_turn_is_found_by_its_id_alone(actor: Actor) -> None:
+    turn_id = actor.begin()
+    cancel = turn.CancelTurn(session_id=SessionId(""), reason="r", turn_id=turn_id)
+    assert actor.book.ask(cancel) == turn.TurnCancelled(cancelled=True, turn_id=turn_id)
+    unknown = turn.CancelTurn(session_id=SessionId(""), reason="r", turn_id="none")
+    assert actor.book.ask(unknown) == turn.TurnCancelled(cancelled=False)
+
+
 @pytest.mark.parametrize("which", ["", "another"])
 def test_cancelling_where_no_such_turn_runs_changes_nothing(actor: Actor, which: str) -> None:
     if which:
