@@ -122,15 +122,12 @@ class AgentTurns:
         provider = self._settings.providers.get(name)
         if provider is None:
             return _NoRunner(f"There is no provider {name!r} in the configuration")
-        model = self._spec.model or provider.model
-        if not model:
-            return _NoRunner(f"Provider {name!r} has no model, and the agent names none")
         tries = 1 + provider.max_retries
         return LlmRunner(
             self._models,
             self._history(session),
             provider=name,
-            model=model,
+            model=self._spec.model or provider.model,
             cwd=around.cwd,
             rules=self.rules,
             timeout=provider.request_timeout * tries + ANSWER_ROOM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
@@ -132,16 +132,24 @@ class Tool(AnyTool, Generic[A]):
         return Prepared(run, self.timeout(arguments, around.limits), self.question(arguments))
 
     def schema(self) -> bytes:
-        """Return the JSON Schema of the arguments."""
-        _, components = msgspec.json.schema_components(
-            [self.arguments], ref_template="#/$defs/{name}"
-        )
+        """Return the JSON Schema of the arguments; it refers to nothing, since it becomes a part of others."""
+        _, components = msgspec.json.schema_components([self.arguments], ref_template="{name}")
         schema = components.pop(self.arguments.__name__)
         schema.pop("title", None)
         schema.pop("description", None)
-        if components:
-            schema["$defs"] = components
-        return msgspec.json.encode(schema)
+        return msgspec.json.encode(_without_references(schema, components))
+
+
+def _without_references(schema: object, components: Mapping[str, object]) -> object:
+    """Return a schema with each reference replaced by what it refers to; ours do not refer to themselves."""
+    if isinstance(schema, list):
+        return [_without_references(item, components) for item in cast("list[object]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    members = cast("dict[str, object]", schema)
+    if "$ref" in members:
+        return _without_references(components[str(members["$ref"])], components)
+    return {name: _without_references(item, components) for name, item in members.items()}
 
 
 def invalid_arguments(text: str, path: str = "") -> Failed:

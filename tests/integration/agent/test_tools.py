@@ -200,6 +200,7 @@ def test_every_tool_shows_a_schema() -> None:
         schema = msgspec.json.decode(spec.schema, type=dict[str, object])
         assert schema["type"] == "object"
         assert schema["additionalProperties"] is False
+        assert b"$ref" not in spec.schema
 
 
 def test_the_policy_judges_calls(around: Surroundings) -> None:
