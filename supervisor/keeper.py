@@ -151,7 +151,7 @@ class Keeper:
         child.recent.add(now)
         if not (child.budget if self._dynamic else self._window).add(now):
             limit, period = self._intensity.max_restarts, self._intensity.period
-            self._give_up(child, f"more than {limit} restarts in {period:g} s")
+            self._give_up(child, f"more than {limit} restarts in {period:g} s" if limit else "")
             return
         child.restarts += 1
         delay = self._backoff.delay(before, child.lived(), self._chance())
@@ -164,7 +164,7 @@ class Keeper:
             self._wanted.set()
 
     def _give_up(self, child: Kept, reason: str) -> None:
-        text = f"{reason}: {child.last_error}"
+        text = f"{reason}: {child.last_error}" if reason else child.last_error
         self._report(child, "give_up", reason=text)
         child.state = "gave_up"
         if not self._dynamic:

@@ -84,6 +84,11 @@ class Connection:
         self._counts = {"short": 0, "long": 0, "decision": 0, "control": 0}
         self._waiting = 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether every request that was let in has been answered."""
+        return not self._open
+
     def receive(self, line: bytes, now: float) -> Pending | Request | bytes | None:
         """Take one message; return the request that is to start, the answer to a refused one, or None.
 

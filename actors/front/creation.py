@@ -214,8 +214,5 @@ async def _folder(services: Services, method: str, cwd: object, agent_id: AgentI
         if isinstance(cwd, str)
         else partial(make_scratch, services.boot.home, agent_id)
     )
-    found: Promise[str | DaemonError] = services.in_thread(work, FOLDER_SECONDS)
-    folder = await found
-    if isinstance(folder, DaemonError):
-        raise folder
-    return folder
+    found: Promise[str] = services.in_thread(work, FOLDER_SECONDS)
+    return await found

@@ -35,6 +35,7 @@ class Feed:
         self.closed = False
         self.attachments: dict[str, Attachment] = {}
         self._reading = False
+        self._blocked = False
         self._renderer: Renderer | None = None
         self._missed_notices = True
         self._was_live = False
@@ -88,7 +89,7 @@ class Feed:
         self._missed_notices = self._missed_notices or missed_notices
         self.position = position
         self._joined = Promise()
-        self.peer.when_room(self.catch_up)
+        self._wait_for_room()
 
     def catch_up(self) -> None:
         """Read the next page, unless one is on its way; join the tail if nothing is left to read."""
@@ -98,7 +99,7 @@ class Feed:
             self._join()
             return
         if not self.peer.has_room:
-            self.peer.when_room(self.catch_up)
+            self._wait_for_room()
             return
         self._reading = True
         stream = self.stream
@@ -117,6 +118,16 @@ class Feed:
         self.live = False
         self._joined.resolve(None)
         self._keep_promises()
+
+    def _wait_for_room(self) -> None:
+        """Go on when there is room; every commit comes by here, and the connection is to call once."""
+        if not self._blocked:
+            self._blocked = True
+            self.peer.when_room(self._unblock)
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self.catch_up()
 
     def _take(self, promise: Promise[Page]) -> None:
         self._reading = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ from roost.schemas.daemon import MessageDone, MessageSend, MessageStream, Termin
 from roost.schemas.turn import Accepted, AcceptMessage, CancelMessage, TurnCancelled
 
 if TYPE_CHECKING:
+    from roost.actors.front.gateway import Gateway
     from roost.actors.front.router import Call
     from roost.actors.front.stream import Stream
     from roost.schemas.session import MessageChanged
@@ -34,7 +36,7 @@ async def send_message(call: Call, params: MessageSend) -> MessageDone:
     try:
         # Both are on their way at once: whatever becomes of the message is told after the watch has begun.
         answer = services.store.ask(message, Accepted)
-        call.on_cancel = lambda reason: _withdraw(call, message, reason)
+        call.on_cancel = partial(_withdraw, services.store, message)
         await _opened(stream, params.session_id)
         accepted = await answer
         ended = await _ended(call, stream, message, accepted)
@@ -96,11 +98,11 @@ def _accept_of(method: str, params: MessageSend, at: int) -> AcceptMessage:
     )
 
 
-def _withdraw(call: Call, message: AcceptMessage, reason: str) -> None:
+def _withdraw(store: Gateway, message: AcceptMessage, reason: str) -> None:
     request = CancelMessage(
         session_id=message.session_id, message_id=message.message_id, reason=reason
     )
-    call.services.store.ask(request, TurnCancelled)
+    store.ask(request, TurnCancelled)
 
 
 def _done(

@@ -39,7 +39,7 @@ class Promise(Generic[T]):
     def fail(self, error: DaemonError) -> None:
         """Set the error."""
         if not self.done:
-            self._error = error
+            self._error = _again(error)
             self._settle()
 
     def then(self, callback: Callable[[], None]) -> None:
@@ -52,7 +52,7 @@ class Promise(Generic[T]):
     def result(self) -> T:
         """Return the value of a promise that is done, or raise its error."""
         if self._error is not None:
-            raise self._error
+            raise _again(self._error)
         return self._value
 
     def __await__(self) -> Generator[Promise[T], None, T]:
@@ -107,6 +107,8 @@ class Work(Generic[T]):
     def cancel(self) -> None:
         """Give the work up; `on_end` is not called."""
         self._ended = True
+        # The promise that it waits for may be kept long after who wanted the outcome has gone.
+        self._on_end = _nobody
         if not self._running:
             self._coroutine.close()
 
@@ -114,6 +116,20 @@ class Work(Generic[T]):
         if not self._ended:
             self._ended = True
             self._on_end(outcome)
+
+
+def _nobody(_outcome: object) -> None:
+    pass
+
+
+def _again(error: DaemonError) -> DaemonError:
+    """Return an equal error without the frames that this one has passed.
+
+    Those frames hold the promise: with an error that keeps them, each would keep the other until a collection.
+    """
+    fresh = type(error).__new__(type(error), *error.args)
+    vars(fresh).update(vars(error))
+    return fresh
 
 
 def start(

@@ -152,6 +152,7 @@ class Caller:
         self._calls: dict[str | int, Call] = {}
         self._starting: deque[Pending] = deque()
         self._pumping = False
+        self._on_idle: Callable[[], None] | None = None
         self.ended = False
 
     def receive(self, line: bytes) -> bytes | None:
@@ -213,11 +214,17 @@ class Caller:
         self.start(following)
         return True
 
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back once all that the client has asked is answered; not at all if the connection ends before."""
+        self._on_idle = callback
+        self._look_idle()
+
     def end(self) -> None:
         """The connection has ended: give up what it waits for; turns go on."""
         if self.ended:
             return
         self.ended = True
+        self._on_idle = None
         self._give_up()
         self.services.attachments.leave(self.visitor)
 
@@ -259,6 +266,14 @@ class Caller:
             self.peer.answer(answer_line(pending.id, _encode(outcome)))
         self._calls.pop(pending.id, None)
         self.start(self.connection.finish(pending))
+        if self._on_idle is not None:
+            self._look_idle()
+
+    def _look_idle(self) -> None:
+        callback = self._on_idle
+        if callback is not None and self.connection.idle:
+            self._on_idle = None
+            callback()
 
     def _refuse(self, request_id: str | int, error: DaemonError) -> None:
         self.peer.answer(error_line(request_id, error))

@@ -76,19 +76,18 @@ class Services:
             self._empty = trio.Event()
             await self._empty.wait()
 
-    def in_thread(self, function: Callable[[], T], seconds: float) -> Promise[T | DaemonError]:
-        """Run something that may block for a while; it gives `OVERLOADED` if it does so for longer."""
-        promise: Promise[T | DaemonError] = Promise()
+    def in_thread(self, function: Callable[[], T], seconds: float) -> Promise[T]:
+        """Run something that may block for a while; it fails with `OVERLOADED` if it does so for longer."""
+        promise: Promise[T] = Promise()
 
         async def run() -> None:
             with trio.move_on_after(seconds):
-                try:
-                    promise.resolve(await trio.to_thread.run_sync(function, abandon_on_cancel=True))
-                except DaemonError as error:
-                    promise.resolve(error)
-                except OSError as error:
-                    promise.resolve(DaemonError("INTERNAL", f"the disk failed: {error.strerror}"))
-            promise.resolve(DaemonError("OVERLOADED", "the file system does not answer"))
+                outcome = await trio.to_thread.run_sync(_try, function, abandon_on_cancel=True)
+                if isinstance(outcome, DaemonError):
+                    promise.fail(outcome)
+                else:
+                    promise.resolve(outcome)
+            promise.fail(DaemonError("OVERLOADED", "the file system does not answer"))
 
         self._nursery.start_soon(run)
         return promise
@@ -114,3 +113,13 @@ class Services:
         if len(self.agent_of) >= MAX_KNOWN_AGENTS:
             self.agent_of.clear()
         self.agent_of[session_id] = agent_id
+
+
+def _try(function: Callable[[], T]) -> T | DaemonError:
+    """Return the error as a value and without its frames: those above them in the thread hold what comes out of it."""
+    try:
+        return function()
+    except DaemonError as error:
+        return error.with_traceback(None)
+    except OSError as error:
+        return DaemonError("INTERNAL", f"the disk failed: {error.strerror}")

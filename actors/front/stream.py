@@ -35,7 +35,7 @@ class Stream:
     def __init__(self, fanout: Fanout, session_id: str) -> None:
         self.fanout = fanout
         self.session_id = SessionId(session_id)
-        self.opened: Promise[Stream] = Promise()
+        self.opened: Promise[None] = Promise()
         self.holds = 0
         self.followed = False
         self.position = 0
@@ -71,7 +71,7 @@ class Stream:
         before, self.position = self.position, row.last_sequence
         self.followed = True
         if first_time:
-            self.opened.resolve(self)
+            self.opened.resolve(None)
         for feed in list(self.feeds.values()):
             self._resume(feed, before, lost=lost)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import select
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,10 @@ class UnixConnection(Peer):
         self._head_answers = 0
         self._dirty = False
         self._blocked = False
-        self._finishing = False
+        self._reading = True
+        self._leaving = False
+        self._greeting: Timer | None = None
+        self._parting: Timer | None = None
         self._stall: Timer | None = None
 
     def fileno(self) -> int:
@@ -69,14 +73,18 @@ class UnixConnection(Peer):
         """Read once and handle what is complete, but not more at a time than is fair to the others."""
         lines = self._lines
         if not lines:
+            if not self._reading:
+                self._look_gone()
+                return False
             try:
                 data = self._sock.recv(READ_BYTES)
             except BlockingIOError:
                 return False
             except OSError:
-                data = b""
-            if not data:
                 self._end()
+                return False
+            if not data:
+                self._input_ended()
                 return False
             try:
                 lines.extend(self._reader.feed(data))
@@ -108,17 +116,15 @@ class UnixConnection(Peer):
         blocked = self._head is not None or bool(self._queue)
         if blocked is not self._blocked:
             self._block(blocked)
-        if self._finishing and not blocked:
+        if self._leaving and not blocked:
             self._end()
 
     def finish(self, code: int = 1000, reason: str = "") -> None:
         """Close once what is queued has been sent, or soon anyway; nothing more is read."""
-        if self.closed or self._finishing:
+        if self.closed or self._parting is not None:
             return
-        self._finishing = True
-        self._poller.want_write(self, self._blocked, reading=False)
-        self._door.services.timers.after(FINISH_SECONDS, self._end)
-        self.wake()
+        self._parting = self._door.services.timers.after(FINISH_SECONDS, self._end)
+        self._leave()
 
     def abort(self, reason: str) -> None:
         """Close now."""
@@ -138,11 +144,46 @@ class UnixConnection(Peer):
             answer = receive(lines.popleft())
             if answer is not None:
                 answers.append(answer)
-            if self._finishing or self.closed:
-                lines.clear()
         if answers:
             self.answer(answers[0] if len(answers) == 1 else b"".join(answers))
         return bool(lines)
+
+    def expect_greeting(self, seconds: float) -> None:
+        """Close if the client has not initialized in so many seconds."""
+        self._greeting = self._door.services.timers.after(seconds, self._look_greeted)
+
+    def _look_greeted(self) -> None:
+        if not self.closed and not self.caller.connection.greeted:
+            self.abort("it did not initialize in time")
+
+    def _input_ended(self) -> None:
+        """The client sends no more. If it still reads, it gets the answers that it waits for."""
+        self._stop_reading()
+        self._look_gone()
+        if not self.closed:
+            self.caller.when_idle(self._leave)
+
+    def _look_gone(self) -> None:
+        """End if the client has closed its socket, and not only the half that it wrote to."""
+        if self.closed:
+            return
+        look = select.poll()
+        look.register(self._sock, 0)
+        if look.poll(0):
+            self._end()
+
+    def _leave(self) -> None:
+        """Close once what is queued has been sent; nothing more is read."""
+        if not self.closed:
+            self._leaving = True
+            self._stop_reading()
+            self.wake()
+
+    def _stop_reading(self) -> None:
+        self._lines.clear()
+        if self._reading:
+            self._reading = False
+            self._poller.want_write(self, self._blocked, reading=False)
 
     def _send_some(self) -> bool:
         """Send one piece; return whether the socket took all of it."""
@@ -198,7 +239,7 @@ class UnixConnection(Peer):
 
     def _block(self, blocked: bool) -> None:
         self._blocked = blocked
-        self._poller.want_write(self, blocked, reading=not self._finishing)
+        self._poller.want_write(self, blocked, reading=self._reading)
         stall = self._door.services.settings.timeouts.client_stall
         if blocked and stall:
             self._stall = self._door.services.timers.after(stall, self._stalled)
@@ -218,12 +259,15 @@ class UnixConnection(Peer):
         self.forget()
         self._head = None
         self._lines.clear()
-        if self._stall is not None:
-            self._stall.cancel()
+        for timer in (self._greeting, self._parting, self._stall):
+            if timer is not None:
+                timer.cancel()
         self._poller.remove(self)
         self._sock.close()
         self._door.ended(self)
         self.caller.end()
+        # The caller has this connection too: neither may outlive the other until a collection.
+        del self.caller
 
 
 class UnixDoor:
@@ -311,7 +355,7 @@ class UnixDoor:
         self.poller.add(connection)
         handshake = services.settings.timeouts.handshake
         if handshake:
-            services.timers.after(handshake, lambda: _check_greeted(connection))
+            connection.expect_greeting(handshake)
 
     def _cookie_check(self) -> Callable[[str], bool]:
         cookie = self.services.cookie
@@ -330,11 +374,6 @@ class UnixDoor:
 
 def _never(_given: str) -> bool:
     return False
-
-
-def _check_greeted(connection: UnixConnection) -> None:
-    if not connection.caller.connection.greeted:
-        connection.abort("it did not initialize in time")
 
 
 def too_many_connections(limit: int) -> bytes:

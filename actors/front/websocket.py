@@ -32,9 +32,11 @@ from roost.actors.front.router import Caller
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from roost.actors.front.router import Door
     from roost.actors.front.services import Services
+    from roost.actors.front.timers import Timer
 
 READ_BYTES = 64 * 1024
 ANSWER_SECONDS = 5.0
@@ -85,6 +87,7 @@ class WebSocketPeer(Peer):
         self._services = services
         self._wanted = trio.Event()
         self._finish: tuple[int, str] | None = None
+        self._timers: list[Timer] = []
 
     def wake(self) -> None:
         """Let the writer go on."""
@@ -94,7 +97,7 @@ class WebSocketPeer(Peer):
         """Close with this code once what is queued has been sent, or soon anyway."""
         if self._finish is None and not self.closed:
             self._finish = (code, reason)
-            self._services.timers.after(FINISH_SECONDS, self.scope.cancel)
+            self._after(FINISH_SECONDS, self.scope.cancel)
             self._wanted.set()
 
     def abort(self, reason: str) -> None:
@@ -102,6 +105,23 @@ class WebSocketPeer(Peer):
         _log.info("a client is disconnected: %s", reason)
         self.forget()
         self.scope.cancel()
+
+    def expect_greeting(self, seconds: float, caller: Caller) -> None:
+        """Close if the client has not initialized in so many seconds."""
+        self._after(seconds, lambda: self._look_greeted(caller))
+
+    def forget(self) -> None:
+        """Drop what is queued and what was to be done later; the connection has ended."""
+        super().forget()
+        for timer in self._timers:
+            timer.cancel()
+
+    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timers.append(self._services.timers.after(seconds, callback))
+
+    def _look_greeted(self, caller: Caller) -> None:
+        if not caller.connection.greeted and not self.closed:
+            self.abort("it did not initialize in time")
 
     @property
     def finishing(self) -> bool:
@@ -292,7 +312,7 @@ class TcpDoor:
         self.peers[peer] = caller
         handshake = services.settings.timeouts.handshake
         if handshake:
-            services.timers.after(handshake, lambda: _check_greeted(peer, caller))
+            peer.expect_greeting(handshake, caller)
         try:
             with peer.scope:
                 async with trio.open_nursery() as nursery:
@@ -336,8 +356,3 @@ async def _read(
             answer = caller.receive(line)
             if answer is not None:
                 peer.answer(answer)
-
-
-def _check_greeted(peer: WebSocketPeer, caller: Caller) -> None:
-    if not caller.connection.greeted and not peer.closed:
-        peer.abort("it did not initialize in time")

@@ -287,7 +287,7 @@ class WebSocketClient(Client):
     def __init__(self, socket: WebSocketConnection, stream: trio.SocketStream) -> None:
         super().__init__()
         self.socket = socket
-        self._stream = stream
+        self.stream = stream
 
     async def send_raw(self, data: bytes) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -302,7 +302,7 @@ class WebSocketClient(Client):
 
     async def aclose(self) -> None:
         await self.socket.aclose()
-        await self._stream.aclose()
+        await self.stream.aclose()
 
 
 @contextlib.asynccontextmanager
