@@ -152,7 +152,11 @@ class Supervisor(Keeper):
             raise StartError(f"{self.name} does not run")
         if spec.id in self._children:
             check_specs(self.strategy, [spec, spec])
-        if len(self._children) >= self._max_children:
+        if (
+            len(self._children)
+            >= self._max_children
+            <= sum(child.state != "gave_up" for child in self)
+        ):
             raise TooManyChildren(f"{self.name} has {self._max_children} children")
         child = self._children[spec.id] = Kept(spec, self._intensity)
         return child

@@ -79,7 +79,7 @@ from roost.schemas import control
 from roost.schemas.base import Done, Message, Refused
 from roost.supervisor import kernel
 from roost.supervisor.environments import Environments
-from roost.supervisor.errors import SupervisorError
+from roost.supervisor.errors import StartError, SupervisorError, TooManyChildren
 from roost.supervisor.intensity import Intensity
 from roost.supervisor.poller import Poller
 from roost.supervisor.process import ProcessSpec, RunningProcess
@@ -136,6 +136,8 @@ class ProcessTree:
         self._dynamic = dynamic
         self._environments = Environments()
         self._processes: dict[str, RunningProcess] = {}
+        # Bounded by the children that the application knows of; each is asked for once.
+        self._waiting: dict[str, bool] = {}
         self._began = 0.0
         self._nursery: trio.Nursery | None = None
         self._switchboard = Switchboard(links, self.registry)
@@ -153,7 +155,7 @@ class ProcessTree:
         self._children = Supervisor(
             dynamic.name,
             Strategy.DYNAMIC,
-            on_report=self._watchers.report,
+            on_report=self._report_dynamic,
             intensity=dynamic.budget,
             max_children=dynamic.max_children,
         )
@@ -205,21 +207,31 @@ class ProcessTree:
     def ensure_child(self, child_id: str, *, fresh: bool = False) -> bool:
         """Make sure that a dynamic child runs; return False if it had been given up and stays so.
 
-        `fresh` empties its restart budget. If there are too many children, the watchers are told that it is given up.
+        `fresh` empties its restart budget. While there are as many children as there may be, and before the first may
+        be started, it waits for its turn.
         """
         spec = self._child_spec(self._dynamic.make(child_id), self._dynamic.prefix + child_id)
         try:
             return self._children.ensure_child(spec, fresh=fresh)
-        except SupervisorError as error:
-            self._watchers.tell(
-                control.ChildReport(
-                    child_id=child_id, generation=0, event="gave_up", reason=str(error)
-                )
-            )
-            return False
+        except (TooManyChildren, StartError):
+            self._waiting[child_id] = fresh or self._waiting.get(child_id, False)
+            return True
+
+    def _start_waiting(self) -> None:
+        """Start children that wait for their turn, the first ones first, as far as there is room."""
+        waiting, self._waiting = self._waiting, {}
+        for child_id, fresh in waiting.items():
+            self.ensure_child(child_id, fresh=fresh)
+
+    def _report_dynamic(self, report: Report) -> None:
+        self._watchers.report(report)
+        if self._waiting and report.event in {"exit", "give_up"}:
+            # Not before the child that has ended is out of the books.
+            trio.lowlevel.current_trio_token().run_sync_soon(self._start_waiting)
 
     async def stop_child(self, child_id: str, reason: str, grace: float | None = None) -> None:
         """Stop a dynamic child for good; return when it is reaped, at once if it does not run. Cancelled, it goes on."""
+        self._waiting.pop(child_id, None)
         await self._children.stop_child(child_id, reason, grace)
 
     def kill_child(self, child_id: str, generation: int, reason: str) -> bool:
@@ -293,7 +305,7 @@ class ProcessTree:
                 nursery.start_soon(self._run_shielded, shields[0], self.poller.run)
                 nursery.start_soon(self._run_shielded, shields[1], self.watch.run)
                 await nursery.start(self._run_reaper, shields[2])
-                await self._top.run(task_status=task_status)
+                await self._top.run(task_status=_Then(self._start_waiting, task_status))
             except SupervisorError as error:
                 failure = error
             finally:
@@ -355,6 +367,18 @@ class ProcessTree:
                 for process in list(self._processes.values()):
                     process.lose()
                 raise
+
+
+class _Then:
+    """Does something, then passes `started` on."""
+
+    def __init__(self, do: Callable[[], None], status: trio.TaskStatus[None]) -> None:
+        self._do = do
+        self._status = status
+
+    def started(self, value: None = None) -> None:
+        self._do()
+        self._status.started(value)
 
 
 def _zygote_spec(zygote: ZygoteStarter) -> ChildSpec:

@@ -51,7 +51,7 @@ async def test_a_child_ended_by_a_signal_has_crashed(forest: Forest) -> None:
         tree.ensure_child("a")
         assert (await forest.wait_for("a", "exit")).reason == "ended by SIGKILL"
         given_up = await forest.wait_for("a", "give_up")
-        assert given_up.reason == "more than 0 restarts in 60 s: ended by SIGKILL"
+        assert given_up.reason == "ended by SIGKILL"
         assert tree.snapshot()[-1].state == "gave_up"
         assert not tree.ensure_child("a")
         assert tree.ensure_child("a", fresh=True)
