@@ -17,7 +17,7 @@ class PendingRow(Message, frozen=True, kw_only=True, tag="approval.pending"):
     """Something that waits, or waited, for a person.
 
     `request_id` is the tool call's id. `body` is JSON: of an approval `{"input": {…}, "permissions": [risk],
-    "reason"?: text}`, of a question `{"questions": [...]}`. `grant_keys` are what a scope wider than `once` covers. `event_id` is
+    "reason"?: text, "sandbox"?: policy}`, of a question `{"questions": [...]}`. `grant_keys` are what a scope wider than `once` covers. `event_id` is
     the id of the event that asked, empty for a question. `answer` is the JSON of a question's answer.
     """
 

@@ -144,7 +144,8 @@ class Inbox(Message, frozen=True, kw_only=True, tag="turn.inbox"):
 class OpenTurn(Message, frozen=True, kw_only=True, tag="turn.open_turn"):
     """A turn without a terminal event, left by an older generation of its session actor.
 
-    Its events have sequences from `first_sequence`; `pending` are its rows, settled ones included.
+    Its events have sequences from `first_sequence`; `pending` are its rows, settled ones included. `crash_reason` is why
+    root ended the process (hung, too much memory), or empty.
     """
 
     turn_id: TurnId
@@ -152,6 +153,7 @@ class OpenTurn(Message, frozen=True, kw_only=True, tag="turn.open_turn"):
     first_sequence: int
     runner_state: bytes = b""
     cancel_reason: str | None = None
+    crash_reason: str = ""
     pending: tuple[PendingRow, ...] = ()
 
 

@@ -76,6 +76,15 @@ class Feed:
             self._mark = (peer.queued_total, self.position)
         return self._written if self._written > self._after else 0
 
+    def last_written(self) -> int:
+        """Return the last sequence that the transport has taken, exactly; it costs a look at all that is queued.
+
+        0 while there is none, as for `written`.
+        """
+        first = self.peer.first_unwritten(self.stream.session_id)
+        written = first - 1 if first else self.position
+        return written if written > self._after else 0
+
     def notice(self, batch: Batch) -> None:
         """Pass on something without a sequence; a feed behind the tail gets the state instead when it joins."""
         if self.live and self.peer.has_room:
@@ -139,9 +148,10 @@ class Feed:
             _log.warning("no page of %s: %s", self.stream.session_id, error)
             # The next commit, or the next link to the store, tries again.
             return
+        first = self.position + 1
         lines = self._lines(page)
         if lines:
-            self.peer.tell(Batch(lines))
+            self.peer.tell(Batch(lines, session_id=self.stream.session_id, first=first))
             self.stream.fanout.mark_delivered(self.stream)
         self._keep_promises()
         self.catch_up()

@@ -55,6 +55,7 @@ class ApprovalBody(msgspec.Struct, frozen=True):
 
     input: JsonObject = {}
     reason: str = ""
+    sandbox: str = ""
 
 
 class QuestionBody(msgspec.Struct, frozen=True):
@@ -179,6 +180,8 @@ def pending_request(where: Where, row: PendingRow, *, redelivered: bool) -> byte
     if row.risk:
         metadata["risk"] = row.risk
     body = approval_body(row)
+    if body.sandbox:
+        metadata["sandbox"] = body.sandbox
     return line_of(
         PermissionRequest(
             session_id=where.session_id,

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Lines that go to many clients; joined once, shared by all that read lines."""
+    """Lines that go to many clients; joined once, shared by all that read lines.
 
-    __slots__ = ("joined", "lines")
+    `first` is the sequence of the first event of the session in it; 0 if it holds none that count.
+    """
 
-    def __init__(self, lines: Sequence[bytes]) -> None:
+    __slots__ = ("first", "joined", "lines", "session_id")
+
+    def __init__(self, lines: Sequence[bytes], *, session_id: str = "", first: int = 0) -> None:
         self.lines = lines
+        self.session_id = session_id
+        self.first = first
         self.joined = lines[0] if len(lines) == 1 else b"".join(lines)
 
 
@@ -37,6 +42,9 @@ class Peer:
         self._event_limit = event_limit
         self._answers = 0
         self._queue: deque[bytes | Batch] = deque()
+        self._begun: Sequence[bytes | Batch] = ()
+        """What has been taken out of the queue and not been sent whole."""
+        self._unwritten: dict[str, int] = {}
         self._waiting_for_room: list[Callable[[], None]] = []
 
     @property
@@ -66,6 +74,8 @@ class Peer:
     def tell(self, batch: Batch) -> None:
         """Queue events; who does so has looked at `has_room`."""
         if self.closed:
+            if batch.first:
+                self._unwritten.setdefault(batch.session_id, batch.first)
             return
         size = len(batch.joined)
         self._queue.append(batch)
@@ -80,6 +90,15 @@ class Peer:
         else:
             self._waiting_for_room.append(callback)
 
+    def first_unwritten(self, session_id: str) -> int:
+        """Return the first event of a session that is queued, or was lost with the connection; 0 if there is none."""
+        if self.closed:
+            return self._unwritten.get(session_id, 0)
+        for entry in (*self._begun, *self._queue):
+            if isinstance(entry, Batch) and entry.first and entry.session_id == session_id:
+                return entry.first
+        return 0
+
     def took(self, size: int) -> None:
         """Note that the transport has taken bytes."""
         self.unsent -= size
@@ -90,8 +109,14 @@ class Peer:
 
     def forget(self) -> None:
         """Drop what is queued; the connection has ended."""
+        if self.closed:
+            return
+        for entry in (*self._begun, *self._queue):
+            if isinstance(entry, Batch) and entry.first:
+                self._unwritten.setdefault(entry.session_id, entry.first)
         self.closed = True
         self._queue.clear()
+        self._begun = ()
         self._waiting_for_room.clear()
         self.lost = self.lost or self.unsent > 0
         self.queued_total -= self.unsent

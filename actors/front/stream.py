@@ -70,10 +70,11 @@ class Stream:
         self._renderer = self._fresh_renderer()
         before, self.position = self.position, row.last_sequence
         self.followed = True
-        if first_time:
-            self.opened.resolve(None)
         for feed in list(self.feeds.values()):
             self._resume(feed, before, lost=lost)
+        if first_time:
+            # Who waits attaches now: a feed that begins here has nothing to resume.
+            self.opened.resolve(None)
 
     def lose(self) -> None:
         """The store is away: the stream stands still until `begin`."""
@@ -89,7 +90,7 @@ class Stream:
 
     def detach(self, feed: Feed) -> None:
         """End a feed."""
-        self.delivered = max(self.delivered, feed.written())
+        self.delivered = max(self.delivered, feed.last_written())
         feed.close()
         self._live.pop(feed, None)
         if self.feeds.get(feed.peer) is feed:
@@ -147,7 +148,7 @@ class Stream:
         for body in batch.bodies[sequence - batch.first :]:
             lines.extend(self.render(self._renderer, sequence, body))
             sequence += 1
-        self._tell(Batch(lines), before)
+        self._tell(Batch(lines, session_id=self.session_id, first=before + 1), before)
         self._push_on()
         return lines
 

@@ -194,12 +194,14 @@ class UnixConnection(Peer):
             if sent < len(head):
                 self._head = head[sent:]
                 return False
-            self._head = None
+            self._head, self._begun = None, ()
             self._answers -= self._head_answers
             return True
         data, count, answers = self._gather()
         sent = self._sock.send(data)
         queue = self._queue
+        if sent < len(data):
+            self._begun = [queue[at] for at in range(count)]
         if count == len(queue):
             queue.clear()
         else:

@@ -133,7 +133,10 @@ class WebSocketPeer(Peer):
         with contextlib.suppress(ConnectionClosed):
             while True:
                 while self._queue:
-                    await self._send(self._queue.popleft())
+                    entry = self._queue.popleft()
+                    self._begun = (entry,)
+                    await self._send(entry)
+                    self._begun = ()
                 if self._finish is not None:
                     code, reason = self._finish
                     await self._socket.aclose(code, reason)

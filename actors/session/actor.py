@@ -298,6 +298,7 @@ class SessionActor:
             turn.pending,
             cancelled=turn.cancel_reason is not None,
             timestamp=time.time(),
+            reason=turn.crash_reason,
         )
         if plan.parked:
             self._start(self._turns.resume(self, turn, events))

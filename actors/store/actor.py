@@ -143,6 +143,8 @@ class StoreActor(ProcessActor):
     def child_report(self, report: ChildReport) -> None:
         """Hear what happened to an agent's process."""
         self._starts.report(report)
+        if report.event == "crashed" and self._desk is not None:
+            self._desk.note_crash(report.child_id, report.reason)
         if report.event in {"gave_up", "ended"}:
             self._intake.add(Waiting(None, 0, Item("", report)))
             self.process.poller.run_hooks_soon()

@@ -100,6 +100,10 @@ class Desk:
             _log.exception("a group of %d failed", len(items))
         return self._write_singly(items)
 
+    def note_crash(self, agent_id: str, reason: str) -> None:
+        """Hear that an agent's process has ended in a crash, and will be started again."""
+        self._inboxes.note_crash(agent_id, reason)
+
     def transact(self, action: Callable[[], None]) -> Effects:
         """Carry out an action of the store's own durably, or (when it raises) not at all."""
         self.journal.begin()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # An inbox is one message on a link; what does not fit is there again at the next pull.
 INBOX_BYTES: Final = 8 * 1024 * 1024
+LIMITS: Final = ("hung: ", "memory: ", "killed: ")
 
 
 class Inboxes:
@@ -26,6 +27,15 @@ class Inboxes:
         self._journal = lifecycle.journal
         self._turns = lifecycle.turns
         self._catalogue = lifecycle.catalogue
+        self._limits_hit: dict[str, str] = {}
+
+    def note_crash(self, agent_id: str, reason: str) -> None:
+        """Remember why root ended an agent's process, for the turn that this closes; other crashes say nothing to clients."""
+        if reason.startswith(LIMITS):
+            # The rest is what the process wrote last.
+            self._limits_hit[agent_id] = ": ".join(reason.split(": ")[:2])
+        else:
+            self._limits_hit.pop(agent_id, None)
 
     def hello(self, agent_id: str) -> Welcome:
         """Note that the agent is up."""
@@ -112,5 +122,6 @@ class Inboxes:
             first_sequence=turn.first_sequence,
             runner_state=turn.runner_state,
             cancel_reason=turn.cancel_reason,
+            crash_reason=self._limits_hit.get(session.agent_id, ""),
             pending=tuple(self._turns.pending_of_turn(session.key, turn.turn_id)),
         )

@@ -32,6 +32,7 @@ REJECTED_TEXT = "The turn was interrupted before a decision"
 NOT_STARTED_TEXT = "Tool call cancelled before it started"
 UNKNOWN_TEXT = "Tool call interrupted; its effect is unknown"
 FAILED_TEXT = "Agent turn interrupted"
+MAX_TEXT = 200
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -77,8 +78,12 @@ def plan_recovery(
     cancelled: bool,
     timestamp: float,
     may_park: bool = True,
+    reason: str = "",
 ) -> Plan:
-    """Return what to do about an open turn with these events (text deltas may be left out) and pending rows."""
+    """Return what to do about an open turn with these events (text deltas may be left out) and pending rows.
+
+    `reason` is for people: why the process was ended, if that is known.
+    """
     calls: dict[str, Call] = {}
     for found in events:
         if found.turn_id != turn_id:
@@ -94,7 +99,7 @@ def plan_recovery(
         if not call.ended:
             repair.close(call, harmless=call.id in questions)
     unknown = any(call.unknown for call in calls.values())
-    return repair.cancel() if cancelled else repair.fail(unknown)
+    return repair.cancel() if cancelled else repair.fail(unknown, reason)
 
 
 def repair_drafts(
@@ -241,19 +246,20 @@ class _Repair:
         )
         return Plan(parked=False, steps=(*self._steps, Step(done)), outcome="interrupted")
 
-    def fail(self, unknown: bool) -> Plan:
+    def fail(self, unknown: bool, reason: str) -> Plan:
         """End the turn as interrupted by a crash."""
+        text = f"{FAILED_TEXT} ({reason})"[:MAX_TEXT] if reason else FAILED_TEXT
         failed = event.AgentTurnFailed(
             id=self._id("", "turn_failed"),
             timestamp=self._timestamp,
             session_id=self._session_id,
             turn_id=self._turn_id,
-            error=FAILED_TEXT,
+            error=text,
             error_code=INTERRUPTED,
             retryable=not unknown,
             outcome="unknown" if unknown else "failed",
         )
-        return Plan(parked=False, steps=(*self._steps, Step(failed)), error=FAILED_TEXT)
+        return Plan(parked=False, steps=(*self._steps, Step(failed)), error=text)
 
     def _id(self, call_id: str, kind: str) -> str:
         return derived_id(self._session_id, self._turn_id, call_id, kind)

@@ -181,7 +181,7 @@ class FakeStore:
             kind="approval",
             turn_id=TurnId(turn_id),
             tool_name="shell",
-            body=b'{"input":{"command":"ls"},"reason":"because"}',
+            body=b'{"input":{"command":"ls"},"reason":"because","sandbox":"dangerFullAccess"}',
             opened_at=NOW,
             event_id=event.id,
             sequence=len(found.bodies) + 1,

@@ -94,7 +94,12 @@ class ToolPolicy:
         reason = f"sandbox: {sandbox}"
         if tool.risk == "external_effect" and self._around.has_full_access:
             reason = f"runs without a sandbox, with full access to this machine ({reason})"
-        body: JsonObject = {"input": args, "permissions": [tool.risk], "reason": reason}
+        body: JsonObject = {
+            "input": args,
+            "permissions": [tool.risk],
+            "reason": reason,
+            "sandbox": sandbox,
+        }
         return AskApproval(
             tool.risk, msgspec.json.encode(body), keys, {"sandbox": sandbox, "reason": reason}
         )

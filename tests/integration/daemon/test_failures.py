@@ -330,3 +330,29 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(home: Path, daemon: Run
         answer = other.answer(send_script(other, session, {"say": "on"}))
         assert answer["outcome"] == "completed"
         assert "kept" in text_of(other.notes, session)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_messages_that_wait_are_run_after_a_restart_of_the_daemon(
+    home: Path, daemon: RunningDaemon, clean: bool
+) -> None:
+    client = daemon.client()
+    _, session = create_agent(client)
+    attach(client, session)
+    send_script(client, session, {"sleep_ms": 60_000}, clientMessageId="first")
+    next_note(client, event_is(session, "user_message"))
+    for name in ("second", "third"):
+        send_script(client, session, {"say": name}, clientMessageId=name)
+        next_note(client, lambda note, name=name: name in str(note) and "accepted" in str(note))
+    if clean:
+        assert daemon.stop() == 0
+    else:
+        os.kill(daemon.root_pid, signal.SIGKILL)
+        daemon.wait()
+        daemon.close_clients()
+    daemon.start()
+    client = daemon.client()
+    for name, outcome in {"first": "failed", "second": "completed", "third": "completed"}.items():
+        step: Json = {"sleep_ms": 60_000} if name == "first" else {"say": name}
+        answer = client.answer(send_script(client, session, step, clientMessageId=name))
+        assert (answer["outcome"], answer["disposition"]) == (outcome, "duplicate")

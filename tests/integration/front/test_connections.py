@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
+import trio.testing
+from trio_websocket import ConnectionClosed
 
-from tests.support.front import COOKIE, Client, Json, UnixClient, open_client, open_front
+from roost.actors.front import unix
+from tests.support.front import (
+    COOKIE,
+    Client,
+    Json,
+    UnixClient,
+    WebSocketClient,
+    open_client,
+    open_front,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,8 +226,6 @@ async def test_a_burst_over_the_rate_of_tcp_is_limited_and_recovers(tmp_path: Pa
 
 
 async def test_binary_frames_are_ignored(tmp_path: Path) -> None:
-    from tests.support.front import WebSocketClient
-
     with trio.fail_after(5):
         async with open_front(tmp_path) as house, open_client(house, "websocket") as client:
             assert isinstance(client, WebSocketClient)
@@ -247,3 +256,88 @@ async def test_a_very_long_line_is_handled_and_holds_no_health_request(tmp_path:
             assert (await other.call("health.ping"))["ok"] is True
             await client.call("health.ping")
             assert request
+
+
+async def test_who_has_sent_all_still_gets_the_answers_and_then_the_end(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            assert isinstance(client, UnixClient)
+            house.store.add_agent()
+            params: Json = {"sessionId": "session_1", "content": "x", "clientMessageId": "m1"}
+            sent = await client.send("message.send", params)
+            listed = await client.send("agent.list")
+            pinged = await client.send("health.ping")
+            await client.stream.send_eof()
+            assert "result" in await client.answer(pinged)
+            assert "result" in await client.answer(listed)
+            await trio.testing.wait_all_tasks_blocked()
+            house.store.begin("session_1", "m1")
+            house.store.complete("session_1")
+            answer = cast("Json", (await client.answer(sent))["result"])
+            assert answer["outcome"] == "completed"
+            assert await client.receive_raw() == b""
+            assert not house.front.unix.connections
+
+
+async def test_who_has_sent_all_and_waits_for_nothing_is_closed(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            assert isinstance(client, UnixClient)
+            await client.stream.send_eof()
+            assert await client.receive_raw() == b""
+
+
+async def test_an_answer_of_many_bytes_is_read_to_its_end_after_the_end_of_the_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "FINISH_SECONDS", 0.01)
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            assert isinstance(client, UnixClient)
+            house.store.add_agent()
+            sent = [await client.send("health.ping", {"x": "y" * 60_000}) for _ in range(3)]
+            wanted = [await client.send("agent.list") for _ in range(2_000)]
+            await client.stream.send_eof()
+            await trio.sleep(0.1)
+            for request_id in (*sent, *wanted):
+                await client.answer(request_id)
+            assert await client.receive_raw() == b""
+
+
+async def test_who_is_gone_is_noticed_though_a_message_is_under_way(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            assert isinstance(client, UnixClient)
+            house.store.add_agent()
+            await client.send("message.send", {"sessionId": "session_1", "content": "x"})
+            await client.stream.send_eof()
+            await trio.testing.wait_all_tasks_blocked()
+            assert house.front.unix.connections
+            await client.aclose()
+            await house.front.services.wait_empty()
+
+
+async def test_a_refused_client_that_goes_on_sending_is_not_read(tmp_path: Path) -> None:
+    """What is left in the socket when it closes must not be taken for requests."""
+    with trio.fail_after(5):
+        async with open_front(tmp_path, root_pid=os.getppid()) as house:
+            async with open_client(house, initialize=False) as client:
+                assert isinstance(client, UnixClient)
+                line = b'{"jsonrpc":"2.0","id":1,"method":"health.ping"}\n'
+                await client.stream.send_all(line * 3)
+                assert b"CONNECTION_AUTHENTICATION_FAILED" in await client.receive_raw()
+                assert await client.receive_raw() == b""
+
+
+async def test_a_refused_websocket_is_closed_with_its_code(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house:
+            async with open_client(house, "websocket", initialize=False) as client:
+                assert isinstance(client, WebSocketClient)
+                await client.refused("health.ping")
+                with pytest.raises(ConnectionClosed) as caught:
+                    await client.socket.get_message()
+                assert caught.value.reason is not None
+                assert caught.value.reason.code == 1008
+                # The server ends the TCP connection first, and at once.
+                assert await client.stream.receive_some(1) == b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import trio
+import trio.testing
 
 from roost.schemas import agent, session
 from tests.support.front import Client, Json, open_client, open_front
@@ -426,3 +427,85 @@ async def test_nothing_is_followed_when_nobody_needs_it(tmp_path: Path) -> None:
                 assert house.front.services.fanout.followed == 0
                 assert not house.store.watched
                 assert any(isinstance(m, session.Unwatch) for m in house.store.heard)
+
+
+async def test_an_attach_at_the_end_of_the_log_gets_nothing_of_it_again(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house:
+            house.store.add_agent()
+            house.store.delta("session_1", *"abc")
+            cursors = {"roost.cursors": {"session_1": 4}}
+            async with open_client(house, capabilities=cursors) as client:
+                result = await client.call("session.attach", S)
+                assert result["resumedAfter"] == 4
+                house.store.delta("session_1", "d")
+                await client.until("chunk")
+                await client.call("health.stats")
+                assert carriers(client.events) == []
+                assert house.store.pages == 0
+
+
+async def test_a_wrong_cursor_says_nothing_of_what_was_written(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house:
+            house.store.add_agent()
+            house.store.delta("session_1", *"abc")
+            future = {"roost.cursors": {"session_1": 10**9}}
+            async with open_client(house, capabilities=future) as client:
+                await client.call("session.attach", S)
+            async with open_client(house) as client:
+                assert (await client.call("session.attach", S))["resumedAfter"] == 0
+                assert carriers(client.events) == [1, 2, 3, 4]
+
+
+async def test_what_a_connection_took_before_it_broke_is_not_repeated_to_the_next(
+    tmp_path: Path,
+) -> None:
+    """The socket's buffers hold a part of what was queued: the next client begins right behind that part."""
+    with trio.fail_after(10):
+        async with open_front(tmp_path) as house:
+            house.store.add_agent()
+            async with open_client(house) as client:
+                await client.call("session.attach", S)
+                for _ in range(200):
+                    house.store.delta("session_1", "x" * 10_000)
+                while house.front.services.fanout.find("session_1").position < 201:  # type: ignore[union-attr]
+                    await trio.lowlevel.checkpoint()
+                await trio.testing.wait_all_tasks_blocked()
+                (connection,) = house.front.unix.connections
+                first = connection.first_unwritten("session_1")
+                assert 1 < first < 201
+            async with open_client(house) as client:
+                result = await client.call("session.attach", S)
+                assert result["resumedAfter"] == first - 1
+
+
+async def test_a_connection_without_room_is_asked_for_it_once(tmp_path: Path) -> None:
+    limits: dict[str, object] = {"client_queue_bytes": 10_000}
+    with trio.fail_after(10):
+        async with open_front(tmp_path, limits=limits) as house, open_client(house) as client:
+            house.store.add_agent()
+            await client.call("session.attach", S)
+            (connection,) = house.front.unix.connections
+            while connection.has_room:
+                house.store.delta("session_1", "x" * 50_000)
+                await trio.testing.wait_all_tasks_blocked()
+            for _ in range(50):
+                house.store.delta("session_1", "y")
+                await trio.testing.wait_all_tasks_blocked()
+            assert len(connection._waiting_for_room) == 1  # noqa: SLF001
+
+
+async def test_what_waits_is_told_again_with_its_risk_and_policy(tmp_path: Path) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            house.store.add_agent()
+            await _begin(house, client)
+            house.store.ask_approval("session_1", "call_1")
+            await client.call("session.attach", S)
+            asked = _params(client.events[-1])
+            assert asked["metadata"] == {
+                "redelivered": True,
+                "risk": "external_effect",
+                "sandbox": "dangerFullAccess",
+            }

@@ -79,7 +79,7 @@ async def _cancel(house: FrontHouse, client: Client, name: str) -> None:
 
 
 async def _be_dropped(house: FrontHouse, client: Client, name: str) -> None:
-    for peer, _ in list(house.front._clients()):  # noqa: SLF001
+    for peer, _ in list(house.front._clients()):
         peer.abort("test")
     assert not await client.receive_raw()
 
