@@ -288,6 +288,7 @@ class SessionSummary(Result, frozen=True, kw_only=True):
     cwd: str = ""
     metadata: JsonObject
     active_attachment_ids: tuple[str, ...] = ()
+    last_sequence: int = 0
     closed_at: str = ""
 
 

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roost.actors.client.connection import Connection
+    from roost.actors.client.replies import Session
     from roost.config.paths import Home
 
-# Behind every event there is: what waits is told at the end of an attach, and nothing is taken from other clients.
-BEHIND_EVERYTHING = 2**53 - 1
 ATTACHED_AT_ONCE = 32
 
 Asked = ApprovalAsked | QuestionAsked
@@ -126,17 +125,21 @@ async def list_pending(home: Home) -> list[Asked]:
     """
     await ensure_daemon(home)
     async with open_connection(home) as connection:
-        waiting = [s.session_id for s in await list_sessions(connection) if s.status == "waiting"]
+        waiting = [s for s in await list_sessions(connection) if s.status == "waiting"]
     found: list[Asked] = []
     for start in range(0, len(waiting), ATTACHED_AT_ONCE):
         found += await _pending_of(home, waiting[start : start + ATTACHED_AT_ONCE])
     return found
 
 
-async def _pending_of(home: Home, session_ids: Sequence[str]) -> list[Asked]:
-    """Attach to some sessions for a moment; an attach is answered after everything that waits has been told."""
+async def _pending_of(home: Home, sessions: Sequence[Session]) -> list[Asked]:
+    """Attach to some sessions for a moment; an attach is answered after everything that waits has been told.
+
+    Each is attached at the end of its log, so that no event is taken from who has not seen it yet.
+    """
     found: dict[str, Asked] = {}
-    cursors = {"roost.cursors": dict.fromkeys(session_ids, BEHIND_EVERYTHING)}
+    ends = {s.session_id: s.last_sequence for s in sessions if s.last_sequence is not None}
+    cursors = {"roost.cursors": ends}
 
     async def collect(connection: Connection) -> None:
         async for notification in connection.notifications:
@@ -147,8 +150,8 @@ async def _pending_of(home: Home, session_ids: Sequence[str]) -> list[Asked]:
     async with open_connection(home, notifications=True, capabilities=cursors) as connection:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(collect, connection)
-            for session_id in session_ids:
-                params = {"sessionId": session_id, "clientId": client_name()}
+            for session in sessions:
+                params = {"sessionId": session.session_id, "clientId": client_name()}
                 # A session may have been closed meanwhile.
                 with contextlib.suppress(RpcError):
                     await connection.call("session.attach", params, Attached)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from roost.actors.client.render import format_duration, format_size, tree_lines
 from roost.actors.client.replies import Stats
 from roost.config.errors import HomeError
 from roost.config.files import ensure_cookie, read_daemon_file
-from roost.config.load import parse_overrides
+from roost.config.load import load_settings, parse_overrides
 from roost.config.paths import prepare_home
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ def up(context: Context, foreground: bool, settings: Sequence[str]) -> None:
         exec_daemon(home, overrides)
     state = context.run(lambda: probe(home))
     if state.ready and state.root is not None:
+        load_settings(home, os.environ, overrides)
         click.echo(f"a daemon already runs in {home.path} (pid {state.root.pid})")
+        if overrides:
+            click.echo("it keeps its settings; `roost restart --set …` changes them", err=True)
         return
     state = context.run(lambda: start_daemon(home, overrides))
     click.echo(f"daemon started in {home.path} (pid {state.root.pid if state.root else '?'})")

@@ -8,20 +8,18 @@ import select
 import shutil
 import signal
 import socket
-import stat
 import sys
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from roost.actors.client.doctor_files import Finding, look_at_key, look_at_modes, look_at_store
 from roost.actors.client.launch import find_root
 from roost.config.errors import ConfigError, HomeError, SettingsError
 from roost.config.files import lock_is_held, read_daemon_file, read_pid
 from roost.config.load import load_settings
 from roost.config.model import VERSION
-from roost.config.paths import FILE_MODE, FOLDER_MODE, Home, check_home
+from roost.config.paths import Home, check_home
 from roost.config.sockets import probe_socket
 from roost.supervisor import identity
 
@@ -30,22 +28,11 @@ if TYPE_CHECKING:
 
     from roost.config.model import Settings
 
-Level = Literal["ok", "note", "problem"]
-
 LOW_DISK = 512 * 1024 * 1024
 LOW_INODES = 1_000
 LOW_FILES = 1_024
 CLOCK_SLACK = 60.0
 SANDBOX_WAIT = 5.0
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at; `advice` says what to do, if anything."""
-
-    level: Level
-    what: str
-    text: str
-    advice: str = ""
 
 
 def examine(home: Home, *, answers: bool) -> Iterator[Finding]:
@@ -78,25 +65,9 @@ def _home(home: Home) -> Iterator[Finding]:
         yield Finding("problem", "home", str(error), "until then the daemon does not start")
         return
     yield Finding("ok", "home", str(home.path))
-    yield from _modes(home)
-
-
-def _modes(home: Home) -> Iterator[Finding]:
-    """Look for files that others may read or write."""
-    folders = [home.path, home.logs, home.agent_logs, home.workspaces]
-    files = [home.cookie, home.daemon_file, home.pid_file, home.lock, home.store, home.socket]
-    for path, wanted in [(p, FOLDER_MODE) for p in folders] + [(p, FILE_MODE) for p in files]:
-        try:
-            found = path.lstat()
-        except OSError:
-            continue
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & ~wanted:
-            text = f"{path} has mode {mode:04o}; others may use it"
-            yield Finding("problem", "modes", text, f"chmod {wanted:o} {path}")
-        if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid():
-            text = f"{path} is a link, or another user's"
-            yield Finding("problem", "modes", text, "move it away")
+    yield from look_at_modes(home)
+    yield from look_at_key(home)
+    yield from look_at_store(home)
 
 
 def _settings(home: Home) -> tuple[Settings | None, Finding]:
@@ -115,12 +86,12 @@ def _daemon(home: Home, *, answers: bool) -> Iterator[Finding]:
     held = lock_is_held(home)
     root = find_root(home)
     found = probe_socket(home.socket)
-    if answers and root is not None:
-        yield Finding("ok", "daemon", f"answers (pid {root.pid})")
+    pid = f" (pid {root.pid})" if root is not None else ""
+    if answers:
+        yield Finding("ok", "daemon", f"answers{pid}")
         yield from _version(home)
         return
     if held:
-        pid = f" (pid {root.pid})" if root is not None else ""
         advice = f"it starts, stops or hangs; see {home.daemon_log}; `roost down` ends it"
         yield Finding("problem", "daemon", f"runs{pid} and does not answer", advice)
         return

@@ -71,16 +71,26 @@ class Conversation:
         self._keyboard = trio.Lock()
         self._chat_scope = trio.CancelScope()
         self._asked: set[str] = set()
+        self._attaching = False
+        self._replayed: dict[str, ApprovalAsked | QuestionAsked] = {}
+        self._wants_keyboard = False
         self._settled: set[str] = set()
         self._prompt_scope: trio.CancelScope | None = None
         self._prompt_id = ""
         self._to_ask, self._questions = trio.open_memory_channel[ApprovalAsked | QuestionAsked](256)
 
     async def attach(self, session_id: str, client_id: str) -> Attached:
-        """Attach to the session; its events come from now on."""
+        """Attach to the session; its events come from now on. What history has asked and decided is not asked again."""
         self.session_id = session_id
         params = {"sessionId": session_id, "clientId": client_id}
-        return await self._connection.call("session.attach", params, Attached)
+        self._attaching = True
+        attached = await self._connection.call("session.attach", params, Attached)
+        await self._connection.drained()
+        self._attaching = False
+        waiting, self._replayed = self._replayed, {}
+        for event in waiting.values():
+            await self._queue(event)
+        return attached
 
     async def follow(self) -> None:
         """Show events until the connection ends.
@@ -105,6 +115,9 @@ class Conversation:
                 return
             case Settled(request_id=request_id):
                 self._settle(request_id)
+            case StatusChanged() if event.over:
+                # Nothing waits longer than its turn.
+                self._replayed.clear()
             case _:
                 pass
         if self._only_from:
@@ -128,12 +141,15 @@ class Conversation:
 
     async def _queue(self, event: ApprovalAsked | QuestionAsked) -> None:
         """Take what waits for a person; an attach repeats all of it."""
-        if event.request_id not in self._asked:
+        if self._attaching:
+            self._replayed[event.request_id] = event
+        elif event.request_id not in self._asked:
             self._asked.add(event.request_id)
             await self._to_ask.send(event)
 
     def _settle(self, request_id: str) -> None:
         self._settled.add(request_id)
+        self._replayed.pop(request_id, None)
         if self._prompt_id == request_id and self._prompt_scope is not None:
             self._prompt_scope.cancel()
 
@@ -142,8 +158,12 @@ class Conversation:
         async for event in self._questions:
             if event.request_id in self._settled:
                 continue
+            self._wants_keyboard = True
             self._chat_scope.cancel()
             async with self._keyboard:
+                self._wants_keyboard = False
+                if event.request_id in self._settled:
+                    continue
                 show(self._terminal, event)
                 with trio.CancelScope() as self._prompt_scope:
                     self._prompt_id = event.request_id
@@ -201,6 +221,9 @@ class Conversation:
             while self._lines is not None:
                 line: str | None = ""
                 async with self._keyboard:
+                    if self._wants_keyboard:
+                        # It came between two lines, when there was no wait to break off.
+                        continue
                     with trio.CancelScope() as self._chat_scope:
                         line = await self._lines.read_line()
                 if line is None:

@@ -109,6 +109,7 @@ class Session(Reply, frozen=True, kw_only=True):
     created_at: str
     cwd: str = ""
     active_attachment_ids: tuple[str, ...] = ()
+    last_sequence: int | None = None
     metadata: dict[str, object] = {}
 
 

@@ -76,5 +76,6 @@ def session_summary(row: SessionRow, attachments: tuple[str, ...]) -> SessionSum
         cwd=spec.cwd,
         metadata=metadata,
         active_attachment_ids=attachments,
+        last_sequence=row.last_sequence,
         closed_at=stamp_or_nothing(row.closed_at) if closed else "",
     )

@@ -185,7 +185,13 @@ DEFAULT_ANSWERS: dict[str, object] = {
     },
     "session.list": {
         "sessions": [
-            {"sessionId": SESSION, "agentId": AGENT, "status": "waiting", "createdAt": NOW}
+            {
+                "sessionId": SESSION,
+                "agentId": AGENT,
+                "status": "waiting",
+                "createdAt": NOW,
+                "lastSequence": 17,
+            }
         ]
     },
     "agent.create": {

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from roost.actors.client import doctor
-from roost.actors.client.doctor import Finding, examine, run_probe
+from roost.actors.client.doctor import examine, run_probe
 from roost.config.files import DaemonFile, ensure_cookie, write_daemon_file
 from roost.config.paths import Home, prepare_home
 from roost.config.sockets import bind_unix
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from roost.actors.client.doctor_files import Finding
 
 GONE = 2**22 - 3
 
@@ -72,6 +76,83 @@ def test_files_that_others_may_read_are_found(home: Home) -> None:
     finding = problems(home)["modes"]
     assert str(home.cookie) in finding.text
     assert finding.advice == f"chmod 600 {home.cookie}"
+
+
+@pytest.mark.parametrize("name", ["daemon.cookie", "store.db", "logs"])
+def test_a_link_is_named_and_what_it_leads_to_is_left_alone(
+    home: Home, tmp_path: Path, name: str
+) -> None:
+    target = tmp_path / "target"
+    target.write_text("")
+    path = home.path / name
+    if path.is_dir():
+        for folder in (home.agent_logs, home.logs):
+            folder.rmdir()
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+    found = [f for f in examine(home, answers=False) if f.level == "problem"]
+    assert [f.text for f in found] == [f"{path} is a link"]
+    assert "chmod" not in found[0].advice
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "named"),
+    [
+        ('[providers.x]\nbase_url = "http://h"\nkey = "k"\n', 0o644, True),
+        ('[providers.x]\nbase_url = "http://h"\nkey = "k"\n', 0o600, False),
+        ('[providers.x]\nbase_url = "http://h"\nkey_env = "K"\n', 0o644, False),
+        ("", 0o644, False),
+    ],
+)
+def test_a_configuration_with_a_key_that_others_may_read_is_found(
+    home: Home, text: str, mode: int, named: bool
+) -> None:
+    home.config.write_text(text)
+    home.config.chmod(mode)
+    found = problems(home)
+    if named:
+        assert "holds a key and has mode 0644" in found["config"].text
+        assert f"chmod 600 {home.config}" in found["config"].advice
+    else:
+        assert found == {}
+
+
+def _database(home: Home) -> None:
+    with contextlib.closing(sqlite3.connect(home.store)) as connection:
+        connection.execute("create table t (id integer primary key, text text)")
+        connection.executemany("insert into t (text) values (?)", [("x" * 3000,)] * 200)
+        connection.commit()
+    home.store.chmod(0o600)
+
+
+def test_a_sound_store_is_no_problem(home: Home) -> None:
+    _database(home)
+    assert problems(home) == {}
+
+
+def test_a_store_that_is_no_database_is_found(home: Home) -> None:
+    home.store.write_text("this is a text, and no database at all")
+    home.store.chmod(0o600)
+    assert "is no database" in problems(home)["store"].text
+
+
+def test_a_damaged_store_is_found(home: Home) -> None:
+    _database(home)
+    with home.store.open("r+b") as file:
+        file.seek(home.store.stat().st_size // 2 // 4096 * 4096)
+        file.write(b"\xff" * 8192)
+    before = sorted(home.path.iterdir())
+    assert "damaged" in problems(home)["store"].text
+    assert sorted(home.path.iterdir()) == before
+
+
+def test_a_store_in_use_is_not_searched_for_damage(home: Home) -> None:
+    _database(home)
+    with home.store.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 8192)
+    home.store.with_name("store.db-wal").write_bytes(b"x")
+    assert "store" not in problems(home)
 
 
 def test_a_home_that_everyone_may_write_to_is_found(home: Home) -> None:

@@ -64,7 +64,28 @@ async def test_approve_without_an_id_lists_what_waits(daemon: FakeDaemon) -> Non
     listed = json.loads((await roost(daemon.home.path, "deny", "--json")).stdout)
     assert listed[0]["request_id"] == "call_1"
     cursors = [p["capabilities"] for p in daemon.params_of("initialize") if p["capabilities"]]
-    assert all(cursor == {"roost.cursors": {SESSION: 2**53 - 1}} for cursor in cursors)
+    assert cursors
+    assert all(cursor == {"roost.cursors": {SESSION: 17}} for cursor in cursors)
+
+
+async def test_doctor_names_a_daemon_that_does_not_answer(daemon: FakeDaemon) -> None:
+    async def silent(client: FakeClient, params: Params) -> object:
+        await trio.sleep_forever()
+
+    assert (await roost(daemon.home.path, "doctor")).returncode == 0
+    daemon.handlers["health.ready"] = silent
+    ended = await roost(daemon.home.path, "doctor")
+    assert ended.returncode == 1
+    assert b"and does not answer" in ended.stdout
+
+
+async def test_settings_for_a_daemon_that_runs_already_are_looked_at(daemon: FakeDaemon) -> None:
+    ended = await roost(daemon.home.path, "up", "--set", "limits.connections=9")
+    assert ended.returncode == 0
+    assert b"it keeps its settings" in ended.stderr
+    ended = await roost(daemon.home.path, "up", "--set", "bad.key=1")
+    assert ended.returncode == 1
+    assert b"bad" in ended.stderr
 
 
 @pytest.mark.parametrize("verb", ["approve", "deny"])

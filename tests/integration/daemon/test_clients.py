@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection, open_websocket_url
+from trio_websocket import (
+    ConnectionClosed,
+    WebSocketConnection,
+    open_websocket_url,
+    wrap_client_stream,
+)
 
 from tests.support.daemon import (
     RunningDaemon,
@@ -109,7 +114,11 @@ async def test_both_transports_see_the_same_events_and_one_comes_back_with_its_c
 async def test_a_wrong_cookie_on_the_websocket_is_refused(daemon: RunningDaemon) -> None:
     url, _ = info(daemon)
     with trio.fail_after(10):
-        async with open_websocket_url(url) as ws:
+        # A client whose server closes first leaves its own socket open, so it is closed here.
+        host = url.removeprefix("ws://").rstrip("/")
+        name, _, port = host.rpartition(":")
+        async with await trio.open_tcp_stream(name, int(port)) as stream, trio.open_nursery() as n:
+            ws = await wrap_client_stream(n, stream, host, "/")
             request = {
                 "jsonrpc": "2.0",
                 "id": 1,
@@ -119,8 +128,10 @@ async def test_a_wrong_cookie_on_the_websocket_is_refused(daemon: RunningDaemon)
             await ws.send_message(json.dumps(request))
             answer = json.loads(await ws.get_message())
             assert answer["error"]["data"]["code"] == "CONNECTION_AUTHENTICATION_FAILED"
-            with pytest.raises(ConnectionClosed):
+            with pytest.raises(ConnectionClosed) as caught:
                 await ws.get_message()
+            assert caught.value.reason is not None
+            assert caught.value.reason.code == 1008
 
 
 def test_the_first_decision_wins_and_the_others_are_told(daemon: RunningDaemon) -> None:

@@ -31,6 +31,7 @@ from tests.support.daemon import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bench.daemon import Json
@@ -332,6 +333,10 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(home: Path, daemon: Run
         assert "kept" in text_of(other.notes, session)
 
 
+def accepted(message_id: str) -> Callable[[Json], bool]:
+    return lambda note: message_id in str(note) and "message_accepted" in str(note)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_messages_that_wait_are_run_after_a_restart_of_the_daemon(
     home: Path, daemon: RunningDaemon, clean: bool
@@ -343,7 +348,7 @@ def test_messages_that_wait_are_run_after_a_restart_of_the_daemon(
     next_note(client, event_is(session, "user_message"))
     for name in ("second", "third"):
         send_script(client, session, {"say": name}, clientMessageId=name)
-        next_note(client, lambda note, name=name: name in str(note) and "accepted" in str(note))
+        next_note(client, accepted(name))
     if clean:
         assert daemon.stop() == 0
     else:

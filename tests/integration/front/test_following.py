@@ -493,7 +493,7 @@ async def test_a_connection_without_room_is_asked_for_it_once(tmp_path: Path) ->
             for _ in range(50):
                 house.store.delta("session_1", "y")
                 await trio.testing.wait_all_tasks_blocked()
-            assert len(connection._waiting_for_room) == 1  # noqa: SLF001
+            assert len(connection._waiting_for_room) == 1
 
 
 async def test_what_waits_is_told_again_with_its_risk_and_policy(tmp_path: Path) -> None:
