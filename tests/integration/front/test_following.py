@@ -11,7 +11,10 @@ from roost.schemas import agent, session
 from tests.support.front import Client, Json, open_client, open_front
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from tests.support.front import FrontHouse
 
@@ -480,7 +483,9 @@ async def test_what_a_connection_took_before_it_broke_is_not_repeated_to_the_nex
                 assert result["resumedAfter"] == first - 1
 
 
-async def test_a_connection_without_room_is_asked_for_it_once(tmp_path: Path) -> None:
+async def test_a_connection_without_room_is_asked_for_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limits: dict[str, object] = {"client_queue_bytes": 10_000}
     with trio.fail_after(10):
         async with open_front(tmp_path, limits=limits) as house, open_client(house) as client:
@@ -490,10 +495,12 @@ async def test_a_connection_without_room_is_asked_for_it_once(tmp_path: Path) ->
             while connection.has_room:
                 house.store.delta("session_1", "x" * 50_000)
                 await trio.testing.wait_all_tasks_blocked()
+            waiting: list[Callable[[], None]] = []
+            monkeypatch.setattr(connection, "when_room", waiting.append)
             for _ in range(50):
                 house.store.delta("session_1", "y")
                 await trio.testing.wait_all_tasks_blocked()
-            assert len(connection._waiting_for_room) == 1
+            assert len(waiting) == 1
 
 
 async def test_what_waits_is_told_again_with_its_risk_and_policy(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import struct
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,7 @@ from tests.support.front import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator
     from pathlib import Path
 
     Use = Callable[[FrontHouse, Client, str], Awaitable[None]]
@@ -79,7 +80,7 @@ async def _cancel(house: FrontHouse, client: Client, name: str) -> None:
 
 
 async def _be_dropped(house: FrontHouse, client: Client, name: str) -> None:
-    for peer, _ in list(house.front._clients()):
+    for peer in (*house.front.unix.connections, *house.front.tcp.peers):
         peer.abort("test")
     assert not await client.receive_raw()
 
@@ -93,7 +94,7 @@ async def _break_off(house: FrontHouse, client: Client, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def _no_collection() -> Generator[None]:
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -107,10 +108,22 @@ def _no_collection() -> Iterator[None]:
 
 async def _use(house: FrontHouse, transport: str, use: Use, name: str) -> None:
     async with open_client(house, transport) as client:
+        kept = [
+            weakref.ref(part)
+            for found in _clients(house)
+            for part in found  # the connection and its caller
+        ]
+        assert len(kept) == 2
         await use(house, client, name)
     await house.front.services.wait_empty()
     # The tasks that served it have ended with the next passes.
     await trio.testing.wait_all_tasks_blocked()
+    assert [ref() for ref in kept] == [None, None]
+
+
+def _clients(house: FrontHouse) -> list[tuple[object, object]]:
+    unix = [(connection, connection.caller) for connection in house.front.unix.connections]
+    return [*unix, *house.front.tcp.peers.items()]
 
 
 @pytest.mark.parametrize("transport", ["unix", "websocket"])
