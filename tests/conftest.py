@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -26,7 +27,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def pytest_configure() -> None:
-    """Make this process a subreaper, so that a daemon which detached itself is seen here."""
+    """Make this process a subreaper, so that a daemon which detached itself is seen here; find `bench`."""
+    # Last, so that an installed daemon comes before the checkout.
+    sys.path.append(str(Path(__file__).parents[1]))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
