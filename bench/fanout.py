@@ -5,46 +5,49 @@ Deltas are merged while an append is under way, up to 4,096 bytes; pieces of tha
 
 from __future__ import annotations
 
-import os
 import select
 import statistics
 import time
-from typing import TYPE_CHECKING
 
 from bench.agents import create_agents, wait_idle
 from bench.daemon import Client, running_daemon, running_floor
 from bench.report import Figure, at_least
 from bench.turns import script
 
-if TYPE_CHECKING:
-    import socket
-
 CLIENTS = 50
 EVENTS = 2_000
 ROUNDS = 3
 MESSAGES = 16
 PIECES = 60
+BEFORE = 4  # accepted, the user's message, running, reasoning
+AFTER = 2  # the whole text, idle
 PIECE = "x" * 4_096
 
 
-def _count(socks: list[socket.socket], marker: bytes, expected: int) -> float:
-    """Read all until each has had so many lines with the marker; return seconds from the first to the last."""
-    poll = select.epoll()
-    by_fd = {sock.fileno(): sock for sock in socks}
-    for fd, sock in by_fd.items():
-        sock.setblocking(False)
-        poll.register(fd, select.EPOLLIN)
-    counts = dict.fromkeys(by_fd, 0)
-    tails = dict.fromkeys(by_fd, b"")
-    first = 0.0
-    while min(counts.values()) < expected:
-        for fd, _ in poll.poll(30):
-            data = by_fd[fd].recv(1 << 20)
+class Readers:
+    """Connections that only count the lines that come; they look at nothing, so that they do not hold up what is measured."""
+
+    def __init__(self, clients: list[Client]) -> None:
+        self._socks = {client.sock.fileno(): client.sock for client in clients}
+        self._poll = select.epoll()
+        self._counts = dict.fromkeys(self._socks, 0)
+        for fd, sock in self._socks.items():
+            sock.setblocking(False)
+            self._poll.register(fd, select.EPOLLIN)
+
+    def until(self, lines: int) -> float:
+        """Read until each connection has had so many lines; return the seconds from the first of it to the last."""
+        first = 0.0
+        while min(self._counts.values()) < lines:
+            ready = self._poll.poll(30)
             first = first or time.perf_counter()
-            joined = tails[fd] + data
-            counts[fd] += joined.count(marker) - tails[fd].count(marker)
-            tails[fd] = joined[-len(marker) + 1 :]
-    return time.perf_counter() - first
+            for fd, _ in ready:
+                self._counts[fd] += self._socks[fd].recv(262_144).count(b"\n")
+        return time.perf_counter() - first
+
+    def begin(self) -> None:
+        """Count from nothing again."""
+        self._counts = dict.fromkeys(self._socks, 0)
 
 
 def _floor() -> float:
@@ -53,11 +56,9 @@ def _floor() -> float:
         for client in clients:
             client.call("attach")
         asking = Client(path, initialize=False)
-        if os.fork() == 0:
-            asking.send("burst", n=EVENTS)
-            os._exit(0)
-        took = _count([client.sock for client in clients], b"event.message_chunk", EVENTS)
-        os.wait()
+        readers = Readers(clients)
+        asking.send("burst", n=EVENTS)
+        took = readers.until(EVENTS)
         for client in (*clients, asking):
             client.close()
     return CLIENTS * EVENTS / took
@@ -72,15 +73,19 @@ def _round() -> float:
         clients = [daemon.client() for _ in range(CLIENTS)]
         for number, client in enumerate(clients):
             client.call("session.attach", sessionId=agent["sessionId"], clientId=f"c{number}")
+        readers = Readers(clients)
         took = 0.0
         for _ in range(MESSAGES):
+            readers.begin()
             asking.send(
                 "message.send",
                 sessionId=agent["sessionId"],
                 content="go",
                 metadata=script(PIECES, piece=PIECE),
             )
-            took += _count([client.sock for client in clients], b'"event.message_chunk"', PIECES)
+            readers.until(BEFORE)
+            took += readers.until(BEFORE + PIECES)
+            readers.until(BEFORE + PIECES + AFTER)
         for client in (*clients, asking):
             client.close()
     return CLIENTS * MESSAGES * PIECES / took

@@ -47,6 +47,7 @@ def _largest_gap(*, kill: bool) -> float:
                 "message.send",
                 sessionId=agent["sessionId"],
                 content="go",
+                clientMessageId="go",
                 metadata=script(SECONDS * 1000 // PACE_MS, PACE_MS),
             )
         pid = _pid(daemon, str(victim["agentId"]))
@@ -64,7 +65,7 @@ def _largest_gap(*, kill: bool) -> float:
             session = str(params.get("sessionId"))
             if session not in others:
                 continue
-            if note["method"] == "event.message_chunk":
+            if params.get("messageId") == "go" and "delta" in params:
                 largest = max(largest, now - last.get(session, now))
                 last[session] = now
             elif params.get("status") in {"idle", "error"} and session in last:

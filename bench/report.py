@@ -15,18 +15,6 @@ class Figure(NamedTuple):
     met: bool | None = None
 
 
-def ratio(name: str, value: float, floor: float, least: float, unit: str = "/s") -> Figure:
-    """Return a figure that must be at least a share of the floor of the same run."""
-    share = value / floor
-    return Figure(
-        name,
-        f"{value:,.0f}{unit}",
-        f"{floor:,.0f}{unit}",
-        f"{share:.2f} × floor (at least {least})",
-        share >= least,
-    )
-
-
 def at_least(name: str, value: float, least: float, unit: str = "/s", floor: str = "") -> Figure:
     """Return a figure with a lower bound."""
     return Figure(
