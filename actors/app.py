@@ -38,6 +38,7 @@ from roost.supervisor import identity, kernel
 from roost.supervisor.errors import RestartLimitReached, StartError
 from roost.supervisor.intensity import Intensity
 from roost.supervisor.process import ProcessSpec
+from roost.supervisor.signals import serve_stop_signals
 from roost.supervisor.spec import Grace, Restart
 from roost.supervisor.starter import Starting
 from roost.supervisor.tree import Dynamic, ProcessTree
@@ -57,6 +58,7 @@ LINKS = (
     ("agent:*", "providers"),
 )
 OK, FAILED, INTERRUPTED = 0, 1, 130
+MAX_TEXT = 700
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
@@ -177,7 +179,11 @@ class Root:
 
 
 def _log_report(report: Report) -> None:
-    _log.info("%s %s", report.child_id, report.event, extra={"report": msgspec.to_builtins(report)})
+    """Log a report; of long texts the end counts, and the line must stay short."""
+    short = msgspec.structs.replace(
+        report, reason=report.reason[-MAX_TEXT:], last_words=report.last_words[-MAX_TEXT:]
+    )
+    _log.info("%s %s", report.child_id, report.event, extra={"report": msgspec.to_builtins(short)})
 
 
 def notify_service_manager(state: str) -> None:
@@ -198,15 +204,22 @@ async def run_root(root: Root, stop_timeout: float) -> int:
 
     A second signal cuts every wait short. A service that crashes too often ends the daemon with status 1.
     """
-    received: list[int] = []
+    tree = root.tree
+    received: list[str] = []
     async with trio.open_nursery() as nursery:
-        await nursery.start(_watch_signals, root.tree, received, stop_timeout)
+
+        def stop(name: str) -> None:
+            received.append(name)
+            notify_service_manager("STOPPING=1")
+            nursery.start_soon(_stop, tree, name, stop_timeout)
+
+        await nursery.start(serve_stop_signals, stop, lambda _: tree.hurry())
         ended = trio.Event()
-        await nursery.start(_keep, root.tree, ended)
+        await nursery.start(_keep, tree, ended)
         root.announce()
         await ended.wait()
         nursery.cancel_scope.cancel()
-    return INTERRUPTED if received and received[0] != signal.SIGTERM else OK
+    return OK if received in ([], [signal.SIGTERM.name]) else INTERRUPTED
 
 
 async def _keep(
@@ -217,25 +230,6 @@ async def _keep(
 ) -> None:
     await tree.run(task_status=task_status)
     ended.set()
-
-
-async def _watch_signals(
-    tree: ProcessTree,
-    received: list[int],
-    stop_timeout: float,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        task_status.started()
-        async with trio.open_nursery() as nursery:
-            async for number in signals:
-                received.append(number)
-                if len(received) > 1:
-                    tree.hurry()
-                    continue
-                notify_service_manager("STOPPING=1")
-                nursery.start_soon(_stop, tree, signal.Signals(number).name, stop_timeout)
 
 
 async def _stop(tree: ProcessTree, reason: str, stop_timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""TERM and INT mean stop; the second one cuts every wait short."""
+"""TERM, INT and HUP mean stop; the second one cuts every wait short."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def serve_stop_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Call `stop` with the name of the first TERM or INT and `hurry` with that of each further one, until cancelled."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    """Call `stop` with the name of the first TERM, INT or HUP and `hurry` with that of each further one, until cancelled."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         asked = False
         async for number in signals:
