@@ -59,7 +59,7 @@ class Limits(Table, frozen=True, kw_only=True):
     event_bytes: Count
     unsent_response_bytes: Count
     client_queue_bytes: Count
-    link_bytes: Count
+    link_bytes: Annotated[int, msgspec.Meta(ge=16_777_216)]
 
 
 class Store(Table, frozen=True, kw_only=True):

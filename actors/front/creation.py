@@ -66,14 +66,15 @@ async def create_agent(call: Call, params: AgentCreate) -> AgentSummary:
     sandbox = _sandbox(params.metadata, services.settings)
     provider = _provider(params.provider, services.settings)
     _check_env(params.env_overrides)
+    metadata = dict(params.metadata)
+    if isinstance(params.instructions, str) and params.instructions.strip() not in ("", text):
+        metadata["instructions"] = params.instructions
+    encoded = _bounded(metadata, text, services.settings)
     agent_id, session_id, now = AgentId(new_id("agent")), SessionId(new_id("session")), now_ms()
     cwd = await _folder(services, call.method, params.cwd, agent_id)
     if params.env_overrides:
         await services.root.ask(control.Remember(child_id=agent_id, env=params.env_overrides), Done)
     allow, deny = _tools(params.unattended_allow), _tools(params.unattended_deny)
-    metadata = dict(params.metadata)
-    if isinstance(params.instructions, str) and params.instructions.strip() not in ("", text):
-        metadata["instructions"] = params.instructions
     spec = AgentSpec(
         agent_id=agent_id,
         created_at=now,
@@ -87,7 +88,7 @@ async def create_agent(call: Call, params: AgentCreate) -> AgentSummary:
         unattended=bool(allow or deny),
         unattended_allow=allow,
         unattended_deny=deny,
-        metadata=_encode(metadata),
+        metadata=encoded,
     )
     has_turn = not isinstance(params.initial_content, list)
     request = CreateAgent(
@@ -108,6 +109,7 @@ async def create_session(call: Call, params: SessionCreate) -> SessionSummary:
     session_id, now = SessionId(new_id("session")), now_ms()
     prompt = params.initial_prompt
     message = first_message(session_id, prompt, now) if prompt.strip() else None
+    encoded = _bounded(params.metadata, prompt, services.settings)
     if params.agent_id.strip():
         agent_id = AgentId(params.agent_id)
         cwd = ""
@@ -119,7 +121,7 @@ async def create_session(call: Call, params: SessionCreate) -> SessionSummary:
             created_at=now,
             cwd=cwd,
             source=call.method,
-            metadata=_encode(params.metadata),
+            metadata=encoded,
         )
         row = await services.store.ask(CreateSession(session=session, message=message), SessionRow)
     else:
@@ -132,7 +134,7 @@ async def create_session(call: Call, params: SessionCreate) -> SessionSummary:
             scratch=not isinstance(params.cwd, str),
             provider=_provider("", settings),
             sandbox=_sandbox(params.metadata, settings),
-            metadata=_encode(params.metadata),
+            metadata=encoded,
         )
         session = _first_session(spec, session_id, params.metadata, call.method)
         request = CreateAgent(spec=spec, session=session, message=message)
@@ -154,6 +156,18 @@ def _first_session(
         source=source,
         metadata=_encode({**metadata, "source": source}),
     )
+
+
+def _bounded(metadata: dict[str, object], text: str, settings: Settings) -> bytes:
+    """Return the metadata as JSON; with the first text it must be no larger than one stored event."""
+    encoded = _encode(metadata)
+    size, limit = len(encoded) + len(text.encode()), settings.limits.event_bytes
+    if size > limit:
+        what = f"metadata and first message are too large: {size} bytes, at most {limit} are stored"
+        raise DaemonError(
+            "INPUT_TOO_LARGE", what, {"limit": limit, "size": size, **_at("metadata")}
+        )
+    return encoded
 
 
 def _at(member: str) -> dict[str, object]:

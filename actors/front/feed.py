@@ -118,7 +118,7 @@ class Feed:
             upto=stream.position,
             max_events=stream.fanout.page_events,
         )
-        page = stream.fanout.store.ask(request, Page)
+        page = stream.fanout.store.ask_bulky(request, Page)
         page.then(lambda: self._take(page))
 
     def close(self) -> None:

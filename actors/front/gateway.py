@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roost.supervisor.link import Answer, Link
 
 MAX_WAITING = 8192
+BULKY_AT_ONCE = 8
 GONE = "ACTOR_GONE"
 RETRY_AFTER_MS = 1000
 
@@ -78,6 +79,9 @@ class Gateway:
         self._waiting: deque[_Call[Message]] = deque()
         self._calls: deque[_Call[Message]] = deque()
         self._armed = False
+        self._bulky: deque[Callable[[], None]] = deque()
+        self._bulky_open = 0
+        self._starting = False
 
     @property
     def busy(self) -> bool:
@@ -123,6 +127,41 @@ class Gateway:
         else:
             self._send(call)  # type: ignore[arg-type]
         return call.promise
+
+    def ask_bulky(self, message: Message, shape: type[M]) -> Promise[M]:
+        """Call, as `ask` does, for an answer that may be large (a page, a list).
+
+        Only a few of these are under way at once and the rest wait in order, so that their answers never fill the link.
+        What waits is bounded by who asks: each feed reads one page at a time, each request one list.
+        """
+        promise: Promise[M] = Promise()
+        self._bulky.append(lambda: self._begin_bulky(message, shape, promise))
+        self._start_bulky()
+        return promise
+
+    def _start_bulky(self) -> None:
+        if self._starting:  # an answer that is there at once: the loop below goes on
+            return
+        self._starting = True
+        try:
+            while self._bulky and self._bulky_open < BULKY_AT_ONCE:
+                self._bulky_open += 1
+                self._bulky.popleft()()
+        finally:
+            self._starting = False
+
+    def _begin_bulky(self, message: Message, shape: type[M], promise: Promise[M]) -> None:
+        answer = self.ask(message, shape)
+
+        def pass_on() -> None:
+            self._bulky_open -= 1
+            self._start_bulky()
+            try:
+                promise.resolve(answer.result())
+            except DaemonError as error:
+                promise.fail(error)
+
+        answer.then(pass_on)
 
     def lost(self, call: _Call[M], *, sent: bool = True) -> None:
         """Let a call wait for the next link, if it may."""

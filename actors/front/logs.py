@@ -67,7 +67,7 @@ async def _sessions(services: Services, agent_id: AgentId) -> list[SessionRow]:
     after = (0, "")
     while len(rows) < MAX_LISTED:
         request = ListSessions(limit=100, agent_id=agent_id, after=after)
-        found = await services.store.ask(request, Sessions)
+        found = await services.store.ask_bulky(request, Sessions)
         rows.extend(found.sessions)
         if not found.more or not found.sessions:
             break
@@ -90,7 +90,7 @@ async def _fold(services: Services, row: SessionRow, budget: int) -> Transcript 
             max_events=services.settings.store.page_events,
         )
         try:
-            page = await services.store.ask(request, Page)
+            page = await services.store.ask_bulky(request, Page)
         except DaemonError as error:
             if error.code == "OVERLOADED":
                 raise

@@ -45,7 +45,7 @@ async def list_agents(call: Call, params: AgentList) -> AgentListResult:
     elif params.cursor:
         after = ("", params.cursor)
     request = ListAgents(limit=min(params.limit, MAX_AGENTS), after=after)
-    found = await call.services.store.ask(request, Agents)
+    found = await call.services.store.ask_bulky(request, Agents)
     following = ""
     if found.more and found.agents:
         spec = found.agents[-1].spec
@@ -61,7 +61,7 @@ async def list_sessions(call: Call, params: SessionList) -> SessionListResult:
     after = read_cursor("session", params.cursor, agent_id) if params.cursor else (0, "")
     limit = min(params.limit, MAX_SESSIONS)
     request = ListSessions(limit=limit, agent_id=agent_id, after=after)
-    found = await call.services.store.ask(request, Sessions)
+    found = await call.services.store.ask_bulky(request, Sessions)
     following = ""
     if found.more and found.sessions:
         spec = found.sessions[-1].spec

@@ -13,6 +13,7 @@ from roost.schemas.session import Counts, SessionRow, SessionSpec
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterator
 
     from roost.schemas.agent import AgentStatus
     from roost.schemas.session import SessionStatus
@@ -74,8 +75,8 @@ class Catalogue:
         row = self._db.execute(_ONE_AGENT, (agent_id,)).fetchone()
         return None if row is None else self._agent_row(row)
 
-    def agents(self, after: tuple[str, str], limit: int, ended: bool) -> list[AgentRow]:
-        """Return records of agents in order, strictly after (creation time, id); a time of "" is looked up."""
+    def agents(self, after: tuple[str, str], limit: int, ended: bool) -> Iterator[AgentRow]:
+        """Yield records of agents in order, strictly after (creation time, id); a time of "" is looked up."""
         created, agent_id = after
         if not created and agent_id:
             found = self._db.execute(
@@ -83,7 +84,8 @@ class Catalogue:
             ).fetchone()
             created = str(found[0]) if found else "0"
         key = (int(created or 0), agent_id)
-        return [self._agent_row(row) for row in self._db.execute(_AGENTS[ended], (*key, limit))]
+        for row in self._db.execute(_AGENTS[ended], (*key, limit)):
+            yield self._agent_row(row)
 
     def agent_state(self, agent_id: str) -> str:
         """Return `live`, `stopping`, `stopped`, or nothing for an unknown agent."""
@@ -115,13 +117,14 @@ class Catalogue:
         row = self._db.execute(_ONE_SESSION, (session_id,)).fetchone()
         return None if row is None else _session_row(row)
 
-    def sessions(self, agent_id: str, after: tuple[int, str], limit: int) -> list[SessionRow]:
-        """Return records of sessions in order, strictly after (creation time, id)."""
+    def sessions(self, agent_id: str, after: tuple[int, str], limit: int) -> Iterator[SessionRow]:
+        """Yield records of sessions in order, strictly after (creation time, id)."""
         if agent_id:
             rows = self._db.execute(_SESSIONS_OF, (agent_id, *after, limit))
         else:
             rows = self._db.execute(_SESSIONS, (*after, limit))
-        return [_session_row(row) for row in rows]
+        for row in rows:
+            yield _session_row(row)
 
     def live_sessions(self, agent_id: str) -> list[SessionId]:
         """Return the sessions of an agent that are not closed, oldest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from roost.schemas.approval import Permission, Permissions
 from roost.schemas.session import Page, Sessions, Watched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from roost.actors.store.journal import Session
     from roost.actors.store.lifecycle import Lifecycle
     from roost.schemas.agent import AgentRow, AgentSpec, ListAgents
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 1_000
 MAX_PAGE: Final = 1_024
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
+MAX_LIST_BYTES: Final = 1024 * 1024
 NO_BOUND: Final = 2**62
+
+R = TypeVar("R", "AgentRow", "SessionRow")
 
 
 class Reads:
@@ -40,10 +45,12 @@ class Reads:
         return self._lifecycle.need_agent(agent_id)
 
     def agents(self, request: ListAgents) -> Agents:
-        """Return a page of agents."""
+        """Return a page of agents, shorter than asked for if they are large."""
         limit = min(max(request.limit, 0), MAX_ROWS)
-        rows = self._catalogue.agents(request.after, limit + 1, request.ended)
-        return Agents(agents=tuple(rows[:limit]), more=len(rows) > limit)
+        rows, more = _bounded(
+            self._catalogue.agents(request.after, limit + 1, request.ended), limit
+        )
+        return Agents(agents=tuple(rows), more=more)
 
     def session(self, session_id: str) -> SessionRow:
         """Return a session's record."""
@@ -53,10 +60,11 @@ class Reads:
         return row
 
     def sessions(self, request: ListSessions) -> Sessions:
-        """Return a page of sessions."""
+        """Return a page of sessions, shorter than asked for if they are large."""
         limit = min(max(request.limit, 0), MAX_ROWS)
-        rows = self._catalogue.sessions(request.agent_id, request.after, limit + 1)
-        return Sessions(sessions=tuple(rows[:limit]), more=len(rows) > limit)
+        found = self._catalogue.sessions(request.agent_id, request.after, limit + 1)
+        rows, more = _bounded(found, limit)
+        return Sessions(sessions=tuple(rows), more=more)
 
     def watched(self, session_id: str) -> Watched:
         """Return the state of a session as of the last commit."""
@@ -124,6 +132,18 @@ class Reads:
         if session is None:
             raise _unknown(session_id)
         return session
+
+
+def _bounded(found: Iterator[R], limit: int) -> tuple[list[R], bool]:
+    """Return at most `limit` records and, but for the first, `MAX_LIST_BYTES` of them; and whether there are more."""
+    rows: list[R] = []
+    size = 0
+    for row in found:
+        size += len(row.spec.metadata)
+        if len(rows) == limit or (rows and size > MAX_LIST_BYTES):
+            return rows, True
+        rows.append(row)
+    return rows, False
 
 
 def _unknown(session_id: str) -> NotFound:
