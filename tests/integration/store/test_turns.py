@@ -131,14 +131,14 @@ async def test_a_new_front_takes_the_place_of_the_old_one(tmp_path: Path) -> Non
 
 async def test_a_front_that_does_not_read_is_cut_off_and_holds_up_nobody(tmp_path: Path) -> None:
     settings = settings_with()
-    limits = msgspec.structs.replace(settings.limits, link_bytes=200_000)
+    limits = msgspec.structs.replace(settings.limits, link_bytes=16_777_216)
     settings = msgspec.structs.replace(settings, limits=limits)
     async with running_store(tmp_path, settings) as store:
         front, peer, session_id = await opened(store)
         turn_id = await peer.begin(session_id, (await front.send(session_id)).message_id)
         store.poller.remove(front.link)
         for _ in range(400):
-            peer.draft(delta(session_id, turn_id, "x" * 4000))
+            peer.draft(delta(session_id, turn_id, "x" * 64_000))
         await peer.answered()
         new = store.front()
         watched = await new.watch(session_id)
