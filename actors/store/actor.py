@@ -30,6 +30,7 @@ from roost.config.model import decode_settings
 from roost.schemas import agent, approval, session, turn
 from roost.schemas.base import Done, Message, Refused
 from roost.schemas.boot import decode_boot
+from roost.schemas.control import KillChild
 from roost.schemas.unions import store_from_agent, store_from_front
 from roost.supervisor.actor import Process, ProcessActor
 from roost.supervisor.errors import LinkFull, StartError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 AGENT: Final = "agent:"
 FRONT: Final = "front"
+UNWIND_MARGIN: Final = 1.0
 RECOVERING: Final = "recovering"
 WATCHES: Final = (session.Watch, session.Unwatch, session.WatchAll)
 READS: Final = (
@@ -73,6 +75,8 @@ class StoreActor(ProcessActor):
         self._starts = Starts(self._ask_root, self._settings.agents.start_at_once)
         self._peers: dict[Link, str] = {}
         self._agents: dict[str, Link] = {}
+        self._generations: dict[str, int] = {}
+        self._unwinding: set[str] = set()
         self._asleep: set[str] = set()
         self._reads: list[Waiting] = []
         self._timer_at = float("inf")
@@ -132,6 +136,7 @@ class StoreActor(ProcessActor):
         self._peers[link] = agent_id
         if agent_id:
             self._agents[agent_id] = link
+            self._generations[agent_id] = generation
             self._asleep.discard(agent_id)
             self._starts.linked(agent_id)
         else:
@@ -191,6 +196,7 @@ class StoreActor(ProcessActor):
         agent_id = self._peers.pop(link, "")
         if agent_id and self._agents.get(agent_id) is link:
             del self._agents[agent_id]
+            del self._generations[agent_id]
         self._publisher.remove(link)
         self._intake.closed(link)
 
@@ -221,9 +227,35 @@ class StoreActor(ProcessActor):
             link = self._agents.get(agent_id)
             if link is not None and agent_id not in self._asleep:
                 self._say(link, 0, bell)
+                self._watch_cancels(agent_id, link, bell)
         for agent_id, fresh in result.effects.starts.items():
             if not self._is_running(agent_id):
                 self._starts.start(agent_id, fresh=fresh)
+
+    def _watch_cancels(self, agent_id: str, link: Link, bell: turn.Bell) -> None:
+        for item in bell.items:
+            if isinstance(item, turn.Cancelled) and item.turn_id not in self._unwinding:
+                self._unwinding.add(item.turn_id)
+                self.process.nursery.start_soon(
+                    self._kill_unless_unwound, agent_id, link, bell.session_id, item.turn_id
+                )
+
+    async def _kill_unless_unwound(
+        self, agent_id: str, link: Link, session_id: str, turn_id: str
+    ) -> None:
+        """Have a process killed that does not end a cancelled turn; one whose loop is blocked cannot ask for it itself."""
+        await trio.sleep(self._settings.timeouts.turn_unwind + UNWIND_MARGIN)
+        self._unwinding.discard(turn_id)
+        session = self._desk.journal.session(session_id) if self._desk is not None else None
+        if session is None or session.turn_id != turn_id or self._agents.get(agent_id) is not link:
+            return
+        self.process.root.cast(
+            KillChild(
+                child_id=agent_id,
+                generation=self._generations[agent_id],
+                reason="a cancelled turn did not unwind",
+            )
+        )
 
     def _answer(self, desk: Desk, group: list[Waiting], result: Result) -> None:
         acks: dict[tuple[Link, str], turn.Acked] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.daemon import (
     create_agent,
     daemon_in,
     eventually,
+    is_method,
     next_note,
     send_script,
     status_is,
@@ -85,3 +87,20 @@ def test_200_agents_answer_a_message_each(home: Path) -> None:
             for number in numbers:
                 assert client.answer(number)["outcome"] == "completed"
         assert len(check_log(home)) == 200
+
+
+def test_a_cancelled_turn_that_blocks_its_process_is_ended_soon(home: Path) -> None:
+    with daemon_in(home, "timeouts.turn_unwind=0.5") as daemon:
+        client = daemon.client()
+        agent, session = create_agent(client)
+        attach(client, session)
+        number = send_script(client, session, {"say": "on"}, {"hang": "hard"})
+        next_note(client, is_method("event.message_chunk", session))
+        old = daemon.pid(agent)
+        began = time.monotonic()
+        assert client.call("session.cancelTurn", sessionId=session)["cancelled"] is True
+        assert client.answer(number)["outcome"] == "interrupted"
+        assert time.monotonic() - began < 5
+        assert client.answer(send_script(client, session, {"say": "x"}))["outcome"] == "completed"
+        assert daemon.pid(agent) != old
+        assert terminals(check_log(home)[session]) == ["cancellation.completed"]
