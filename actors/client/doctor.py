@@ -44,7 +44,7 @@ def examine(home: Home, *, answers: bool) -> Iterator[Finding]:
     yield from _daemon(home, answers=answers)
     if settings is not None:
         yield from _port(home, settings)
-    yield from _disk(home)
+    yield from _disk(home, settings)
     yield from _clock(home)
     yield _sandbox(run_probe)
     yield _open_files()
@@ -157,12 +157,14 @@ def _port(home: Home, settings: Settings) -> Iterator[Finding]:
     yield Finding("ok", "port", f"{websocket.port} on {host} is free")
 
 
-def _disk(home: Home) -> Iterator[Finding]:
+def _disk(home: Home, settings: Settings | None) -> Iterator[Finding]:
+    """See whether there is room, above all for what the store insists on."""
     path = next(p for p in (home.path, *home.path.parents) if p.exists())
     found = os.statvfs(path)
     free = found.f_bavail * found.f_frsize
-    if free < LOW_DISK:
-        text = f"only {free // 1_048_576} MiB are free at {path}"
+    least = max(LOW_DISK, settings.store.min_free_mib * 1_048_576 if settings else 0)
+    if free < least:
+        text = f"only {free // 1_048_576} MiB are free at {path}, {least // 1_048_576} are wanted"
         yield Finding("problem", "disk", text, "make room: without it no message can be accepted")
     elif found.f_files and found.f_favail < LOW_INODES:
         text = f"only {found.f_favail} files can be made at {path}"

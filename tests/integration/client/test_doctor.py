@@ -181,6 +181,11 @@ def test_a_full_disk_is_found(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     assert "MiB are free" in problems(home)["disk"].text
 
 
+def test_less_room_than_the_store_insists_on_is_found(home: Home) -> None:
+    home.config.write_text("[store]\nmin_free_mib = 1_000_000_000\n")
+    assert "1000000000 are wanted" in problems(home)["disk"].text
+
+
 @pytest.mark.parametrize("name", ["store.db", "daemon.json"])
 def test_a_clock_that_is_behind_is_found(home: Home, name: str) -> None:
     path = home.path / name
