@@ -213,7 +213,10 @@ async def run_root(root: Root, stop_timeout: float) -> int:
             notify_service_manager("STOPPING=1")
             nursery.start_soon(_stop, tree, name, stop_timeout)
 
-        await nursery.start(serve_stop_signals, stop, lambda _: tree.hurry())
+        def hurry(_: str) -> None:
+            tree.hurry()
+
+        await nursery.start(serve_stop_signals, stop, hurry)
         ended = trio.Event()
         await nursery.start(_keep, tree, ended)
         root.announce()
