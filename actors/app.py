@@ -59,6 +59,8 @@ LINKS = (
 )
 OK, FAILED, INTERRUPTED = 0, 1, 130
 MAX_TEXT = 700
+# A damaged store is built anew at its start, some 30 s for a million events.
+REBUILD_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
@@ -111,6 +113,7 @@ class Root:
         payload: Callable[[], bytes] | None = None,
         handles: Callable[[], Sequence[tuple[str, int]]] = tuple,
     ) -> ProcessSpec:
+        limit = self._settings.processes.start_timeout
         return ProcessSpec(
             id=name,
             kind=name,
@@ -118,7 +121,7 @@ class Root:
             log=self._home.logs / f"{name}.log",
             restart=Restart.PERMANENT,
             shutdown=Grace(self._settings.timeouts.agent_stop),
-            ready_timeout=self._settings.processes.start_timeout,
+            ready_timeout=max(limit, REBUILD_SECONDS) if name == "store" else limit,
             hang_timeout=self._settings.agents.hang_timeout or None,
             handles=handles,
             commands=name in {"store", "front"},

@@ -44,6 +44,7 @@ class Conversation:
         self._turn_id = ""
         self._current: int | None = None
         self._open: set[str] = set()
+        self._gaps = False
 
     def fold(self, found: AnyEvent) -> None:
         """Take the next event of the session."""
@@ -62,6 +63,12 @@ class Conversation:
                 self._answer(found.tool_call_id, f"Error: {error}")
             case _:
                 pass
+
+    def gap(self) -> None:
+        """Go on behind events that cannot be read: what is open ends here, and what they opened may end later."""
+        self._gaps = True
+        for call_id in sorted(self._open):
+            self._answer(call_id, "Error: the result of this call is lost")
 
     def messages(
         self, max_turns: int = MAX_TURNS, max_characters: int = MAX_CHARACTERS
@@ -122,6 +129,8 @@ class Conversation:
 
     def _answer(self, call_id: str, text: str) -> None:
         if call_id not in self._open:
+            if self._gaps:
+                return
             self._break("a tool call ended that was not requested")
             return
         self._open.discard(call_id)
@@ -197,6 +206,11 @@ class Transcript:
             case _:
                 pass
 
+    def gap(self, first: int, last: int) -> None:
+        """Note that events cannot be read."""
+        text = f"event {first}" if first == last else f"events {first} to {last}"
+        self._keep(Entry(role="notice", text=f"{text} damaged, left out", sequence=last))
+
     def _add_entry(self, role: str, text: str, found: AnyEvent, sequence: int) -> None:
         if not text:
             return
@@ -209,8 +223,11 @@ class Transcript:
             message_id=message_id if isinstance(message_id, str) else "",
             timestamp=found.timestamp,
         )
+        self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
         self._entries.append(entry)
-        self._entry_bytes += len(text.encode())
+        self._entry_bytes += len(entry.text.encode())
         while self._entry_bytes > self._max_bytes and len(self._entries) > 1:
             self._entry_bytes -= len(self._entries.popleft().text.encode())
             self.truncated = True

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import psutil
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -33,7 +35,11 @@ class Client:
 
     def __init__(self, path: str, *, initialize: bool = True) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(path)
+        try:
+            self.sock.connect(path)
+        except BaseException:
+            self.sock.close()
+            raise
         self.sock.settimeout(120)
         self.file = self.sock.makefile("rb", buffering=1 << 18)
         self.number = 0
@@ -41,7 +47,15 @@ class Client:
         self.answers: dict[object, Json] = {}
         self.returned: set[int] = set()
         if initialize:
-            self.call("initialize", protocolVersion="1.0.0", clientName="bench")
+            self.initialize(clientName="bench")
+
+    def initialize(self, **params: object) -> None:
+        """Say who this is; a connection that breaks meanwhile is closed."""
+        try:
+            self.call("initialize", protocolVersion="1.0.0", **params)
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, method: str, **params: object) -> int:
         self.number += 1
@@ -105,21 +119,50 @@ class Daemon:
 def running_daemon(*settings: str) -> Generator[Daemon]:
     """Start a daemon with the limits as shipped (but for `settings`, KEY=VALUE) and stop it at the end."""
     home = Path(tempfile.mkdtemp(prefix="roost-bench-"))
+    process, line = start_daemon(home, *settings)
+    try:
+        yield Daemon(home, process, line)
+    finally:
+        end(process)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def start_daemon(home: Path, *settings: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start guard and root; return guard's process and what was said when the daemon was ready."""
     root = [sys.executable, "-P", "-m", "roost.actors.app", "--home", str(home)]
     for item in settings:
         root += ["--set", item]
     argv = [sys.executable, "-P", "-m", "roost.supervisor.guard", *root]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=home)
     try:
-        yield Daemon(home, process, _first_line(process.stdout))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        shutil.rmtree(home, ignore_errors=True)
+        return process, _first_line(process.stdout)
+    except BaseException:
+        end(process)
+        raise
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a daemon to stop, and wait until it has."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """End a daemon's processes with SIGKILL, all of them, as a power cut would."""
+    guard = psutil.Process(process.pid)
+    everyone = [guard, *guard.children(recursive=True)]
+    for one in everyone:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Run the measurements named on the command line, or all but the long ones' repeats; print one table.
 
-Usage: python -P bench/run.py [requests permissions fanout turns creation idle isolation]
+Usage: python -P bench/run.py [requests permissions fanout turns creation idle isolation fuzz_events appends
+       history kills]
 Ends with 1 when a bound is missed.
 """
 
@@ -13,7 +14,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from typing import TYPE_CHECKING
 
-from bench import agents, fanout, isolation, permissions, requests, turns
+from bench import (
+    agents,
+    appends,
+    fanout,
+    fuzz_events,
+    history,
+    isolation,
+    kills,
+    permissions,
+    requests,
+    turns,
+)
 from bench.report import Figure, table
 
 if TYPE_CHECKING:
@@ -27,6 +39,10 @@ QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
     "creation": agents.creation,
     "idle": agents.idle,
     "isolation": isolation.run,
+    "fuzz_events": fuzz_events.run,
+    "appends": appends.run,
+    "history": history.run,
+    "kills": kills.run,
 }
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MAX_FILE = 1024 * 1024
+# Less leaves nothing besides what is kept back for the end of a turn.
+MIN_EVENTS = 128
+MIN_BYTES = 4 * 1024 * 1024
 _LINE = re.compile(r"line (\d+)")
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 
@@ -179,6 +182,10 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
     if settings.tools.shell_timeout > settings.tools.shell_timeout_max:
         place = origins.get("tools.shell_timeout", origins.get("tools.shell_timeout_max", ""))
         raise SettingsError(f"{place}: tools.shell_timeout is above tools.shell_timeout_max")
+    for key, least in (("session_events", MIN_EVENTS), ("session_bytes", MIN_BYTES)):
+        if 0 < getattr(settings.store, key) < least:
+            place = origins.get(f"store.{key}", "the configuration")
+            raise SettingsError(f"{place}: store.{key}: 0 or at least {least}")
 
 
 def is_loopback(host: str) -> bool:

@@ -69,7 +69,21 @@ class Store(Table, frozen=True, kw_only=True):
     group_drafts: Count
     wal_autocheckpoint: Count
     page_events: Count
+    ledger_entries: Count
     min_free_mib: Amount
+    reserve_mib: Amount
+    sessions: Amount
+    session_events: Amount
+    session_bytes: Amount
+
+
+class Retention(Table, frozen=True, kw_only=True):
+    """How much of the event log is kept; 0 is no limit."""
+
+    session_bytes: Amount
+    session_days: Amount
+    total_bytes: Amount
+    closed_days: Amount
 
 
 class Agents(Table, frozen=True, kw_only=True):
@@ -100,6 +114,7 @@ class Tools(Table, frozen=True, kw_only=True):
     timeout: Seconds
     shell_timeout: Seconds
     shell_timeout_max: Seconds
+    parallel: Count
     result_bytes: Count
 
 
@@ -117,6 +132,7 @@ class Timeouts(Table, frozen=True, kw_only=True):
 
     handshake: Seconds
     link_call: Seconds
+    turn: Seconds
     turn_unwind: Seconds
     agent_stop: Seconds
     client_stall: Seconds
@@ -163,6 +179,7 @@ class Settings(Table, frozen=True, kw_only=True):
     websocket: WebSocket
     limits: Limits
     store: Store
+    retention: Retention
     agents: Agents
     approvals: Approvals
     tools: Tools

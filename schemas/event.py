@@ -7,6 +7,7 @@ from outside.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -27,9 +28,15 @@ RejectionCode = Literal[
     "APPROVAL_UNAVAILABLE",
 ]
 
+# What `\S` is in a JSON Schema, whose patterns are ECMAScript's: U+FEFF is white space there, U+0085 is none.
+INK = r"[^\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
+has_ink = re.compile(INK).search
+
 MAX_EVENT_BYTES = 1_048_576
 MAX_VALUE_BYTES = 65_536
 MAX_DELTA_BYTES = 4_096
+# How much is kept of why somebody cancels or closes something; the format has no bound of its own.
+MAX_REASON = 4_096
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,7 +203,7 @@ class ToolApprovalRejected(ToolEvent, frozen=True, kw_only=True, tag="tool.appro
     """No, or no answer."""
 
     error_code: RejectionCode
-    reason: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
+    reason: Annotated[str, Meta(min_length=1, max_length=200, pattern=INK)]
 
 
 class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow.started"):

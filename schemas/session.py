@@ -137,7 +137,8 @@ class WatchAll(Message, frozen=True, kw_only=True, tag="session.watch_all"):
 class ReadPage(Message, frozen=True, kw_only=True, tag="session.read_page"):
     """Call → store: events with `after` < sequence ≤ `upto` (0: no bound), oldest first.
 
-    At most `max_events` and, but for the first event, `max_bytes`. Answered with `Page`.
+    At most `max_events` and, but for the first event, `max_bytes`. A page ends before a damaged event; one that would
+    begin with it is refused (`EVENT_SCHEMA_INCOMPATIBLE`), or with `skip_damaged` begins behind it. Answered with `Page`.
     """
 
     session_id: SessionId
@@ -145,12 +146,14 @@ class ReadPage(Message, frozen=True, kw_only=True, tag="session.read_page"):
     upto: int = 0
     max_events: int = 200
     max_bytes: int = 262_144
+    skip_damaged: bool = False
 
 
 class Page(Message, frozen=True, kw_only=True, tag="session.page"):
     """Consecutive events as JSON bodies without `sequence`; the first has sequence `first`.
 
-    `lost_upto` is the highest sequence that retention removed out of the range asked for, or 0.
+    `lost_upto` is the highest sequence that retention removed out of the range asked for, or 0. `damaged_upto` is the
+    highest sequence of the damaged events that were skipped, or 0: they lie between `after` (or `lost_upto`) and `first`.
     """
 
     session_id: SessionId
@@ -159,6 +162,7 @@ class Page(Message, frozen=True, kw_only=True, tag="session.page"):
     last_sequence: int
     turns: tuple[TurnRef, ...] = ()
     lost_upto: int = 0
+    damaged_upto: int = 0
 
 
 class Delivered(Message, frozen=True, kw_only=True, tag="session.delivered"):

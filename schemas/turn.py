@@ -23,7 +23,8 @@ class AcceptMessage(Message, frozen=True, kw_only=True, tag="turn.accept"):
 
     `content` is the JSON of the client's content, `text` its text; `display` replaces the text shown to clients unless it
     is None, `hidden` keeps it from them. `metadata` is a JSON object. Refused `AGENT_NOT_FOUND`,
-    `CLIENT_MESSAGE_ID_CONFLICT`, `TOO_MANY_QUEUED_MESSAGES`, `INPUT_TOO_LARGE`, `DISK_FULL`.
+    `CLIENT_MESSAGE_ID_CONFLICT`, `TOO_MANY_QUEUED_MESSAGES`, `INPUT_TOO_LARGE`, `DISK_FULL`,
+    `EVENT_STORE_CAPACITY_EXCEEDED`.
     """
 
     session_id: SessionId
@@ -225,7 +226,47 @@ class AddUsage(Message, frozen=True, kw_only=True, tag="change.usage"):
     cost_usd: float = 0.0
 
 
-Change = BeginTurn | EndTurn | OpenPending | SettlePending | SetRunnerState | AddUsage
+class ClaimCall(Message, frozen=True, kw_only=True, tag="change.claim_call"):
+    """The call starts with this draft, and never again: `fingerprint` says which tool it is with which arguments.
+
+    Refused `CALL_ALREADY_STARTED`, `IDEMPOTENCY_CONFLICT` (the id belongs to another call),
+    `IDEMPOTENCY_CAPACITY_EXCEEDED`.
+    """
+
+    call_id: CallId
+    fingerprint: bytes
+
+
+class SettleCall(Message, frozen=True, kw_only=True, tag="change.settle_call"):
+    """The started call ends with this draft; `released` means that it has had no effect and may be claimed again."""
+
+    call_id: CallId
+    state: Literal["completed", "unknown", "released"]
+
+
+Change = (
+    BeginTurn
+    | EndTurn
+    | OpenPending
+    | SettlePending
+    | SetRunnerState
+    | AddUsage
+    | ClaimCall
+    | SettleCall
+)
+
+
+class RecallCall(Message, frozen=True, kw_only=True, tag="turn.recall_call"):
+    """Call agent → store: how a call that was started before has ended. Answered with `CallRecalled`."""
+
+    session_id: SessionId
+    call_id: CallId
+
+
+class CallRecalled(Message, frozen=True, kw_only=True, tag="turn.call_recalled"):
+    """The answer to `RecallCall`: the last event of the call, or nothing if there is none (any more)."""
+
+    body: bytes = b""
 
 
 class Draft(Message, frozen=True, kw_only=True, tag="turn.draft"):
@@ -258,7 +299,7 @@ class Acked(Message, frozen=True, kw_only=True, tag="turn.acked"):
 class DraftRefused(Message, frozen=True, kw_only=True, tag="turn.draft_refused"):
     """Cast store → agent: nothing was written for this draft; comes before the `Acked` that covers it.
 
-    Codes: `ALREADY_SETTLED`, `STALE_GENERATION`, `EVENT_ID_CONFLICT`, `EVENT_PAYLOAD_TOO_LARGE`,
+    Codes: those of `ClaimCall`, `ALREADY_SETTLED`, `STALE_GENERATION`, `EVENT_ID_CONFLICT`, `EVENT_PAYLOAD_TOO_LARGE`,
     `EVENT_SCHEMA_INCOMPATIBLE`, `SESSION_CLOSED`, `TIED`, `EVENT_APPEND_FAILED` (the disk; send it again).
     """
 

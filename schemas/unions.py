@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.schemas import agent, approval, model, session, turn
+from roost.schemas import agent, approval, archive, model, session, turn
 from roost.schemas.base import Done, Message, Refused
 from roost.schemas.event import AnyEvent
 from roost.schemas.published import Published
@@ -30,6 +30,10 @@ FrontToStore = (
     | turn.CancelMessage
     | approval.Settle
     | approval.ListPermissions
+    | archive.BeginImport
+    | archive.ImportEvents
+    | archive.FinishImport
+    | archive.AbortImport
 )
 StoreToFront = (
     Published
@@ -47,11 +51,18 @@ StoreToFront = (
     | turn.TurnCancelled
     | approval.PendingRow
     | approval.Permissions
+    | archive.ImportBegun
     | Done
     | Refused
 )
 AgentToStore = (
-    turn.Draft | agent.Hello | agent.Sleep | turn.OpenSession | turn.PullInbox | session.ReadPage
+    turn.Draft
+    | agent.Hello
+    | agent.Sleep
+    | turn.OpenSession
+    | turn.PullInbox
+    | turn.RecallCall
+    | session.ReadPage
 )
 StoreToAgent = (
     turn.Acked
@@ -60,6 +71,7 @@ StoreToAgent = (
     | agent.Welcome
     | turn.SessionOpened
     | turn.Inbox
+    | turn.CallRecalled
     | session.Page
     | Done
     | Refused

@@ -24,7 +24,8 @@ from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
 if TYPE_CHECKING:
     from roost.supervisor.poller import Poller
 
-READ_BYTES = 256 * 1024
+# A larger buffer is mapped anew for each read, which costs several times the read itself.
+READ_BYTES = 64 * 1024
 DEFAULT_QUEUE = 64 * 1024 * 1024
 MAX_SENT_AT_ONCE = 1024 * 1024
 FDS_AT_ONCE = 16

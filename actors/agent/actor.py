@@ -153,7 +153,10 @@ class AgentActor(ProcessActor):
             self.process.miss_link("store", lambda: self._store.link is not None)
         elif self._models.link is link:
             self.process.miss_link("providers", lambda: self._models.link is not None)
-        self._store.lost(link)
+        if self._store.link is link:
+            self._store.lost(link)
+            for session in list(self._sessions.values()):
+                session.link_down()
         self._models.link_down(link)
         if self._front is link:
             self._front = None

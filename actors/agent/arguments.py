@@ -1,24 +1,17 @@
-"""Whether the arguments of a call can be stored: the rules of L 3 and 4, without their canonical form; pure."""
+"""Whether the arguments and the result of a call can be stored: the rules of L 3 and 4; pure."""
 
 from __future__ import annotations
-
-import math
-from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from roost.actors.agent.runner import CallRequest
+from roost.schemas import canonical
+from roost.schemas.canonical import NotCanonical
 from roost.schemas.event import MAX_VALUE_BYTES
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-MAX_SAFE = 2**53 - 1
+# Less than an event may have: a call that is still open when its turn is exhausted is stored further inside.
 MAX_DEPTH = 64
-# A float may be up to four bytes longer in canonical form than in ours.
-ROOM_FOR_FLOATS = 256
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
@@ -26,22 +19,22 @@ def storable(request: CallRequest) -> CallRequest:
     """Return the request, or one with a mark in place of arguments that cannot be stored."""
     if request.fault:
         return faulty(request.name, request.fault)
-    if not _is_storable(request.args, MAX_DEPTH):
+    try:
+        size = canonical.size(request.args, MAX_DEPTH)
+    except NotCanonical:
         return faulty(request.name, "invalid arguments")
-    if len(_encode(request.args)) > MAX_VALUE_BYTES - ROOM_FOR_FLOATS:
-        return faulty(request.name, "payload too large")
-    return request
+    return request if size <= MAX_VALUE_BYTES else faulty(request.name, "payload too large")
 
 
 def from_text(name: str, text: str) -> CallRequest:
     """Return the call whose arguments a model gave as text."""
-    if len(text.encode()) > MAX_VALUE_BYTES:
+    if len(text.encode(errors="replace")) > MAX_VALUE_BYTES:
         return faulty(name, "payload too large")
     try:
         return CallRequest(name, _decode(text or "{}"))
     except msgspec.ValidationError:
         return faulty(name, "invalid arguments")
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return faulty(name, "invalid JSON")
 
 
@@ -53,24 +46,6 @@ def faulty(name: str, fault: str) -> CallRequest:
 def is_storable_result(value: object) -> bool:
     """Return whether a tool's result can be stored."""
     try:
-        return len(_encode(value)) <= MAX_VALUE_BYTES and _is_storable(value, MAX_DEPTH)
-    except (TypeError, ValueError, RecursionError):
+        return canonical.size(value, MAX_DEPTH) <= MAX_VALUE_BYTES
+    except NotCanonical:
         return False
-
-
-def _is_storable(value: object, depth: int) -> bool:
-    match value:
-        case bool() | None | str():
-            return True
-        case int():
-            return abs(value) <= MAX_SAFE
-        case float():
-            return math.isfinite(value) and (not value.is_integer() or abs(value) <= MAX_SAFE)
-        case dict():
-            members = cast("dict[object, object]", value).values()
-            return depth > 0 and all(_is_storable(member, depth - 1) for member in members)
-        case list() | tuple():
-            items = cast("Sequence[object]", value)
-            return depth > 0 and all(_is_storable(item, depth - 1) for item in items)
-        case _:
-            return False

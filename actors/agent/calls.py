@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from roost.actors.agent.runner import CallResult
-from roost.schemas.event import JsonObject, Outcome, RejectionCode, Risk
+from roost.schemas.event import (
+    AnyEvent,
+    JsonObject,
+    Outcome,
+    RejectionCode,
+    Risk,
+    ToolCallCompleted,
+    ToolCallFailed,
+)
 
 if TYPE_CHECKING:
     from roost.schemas.base import CallId
@@ -59,8 +67,10 @@ class Stage(enum.Enum):
     WAITING = "waiting"
     SETTLING = "settling"
     READY = "ready"
+    QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    RECALLING = "recalling"
     SETTLED = "settled"
 
 
@@ -87,11 +97,38 @@ CANCELLED_BEFORE = Failed(
     "The call was cancelled before it started", "TOOL_CANCELLED", retryable=True
 )
 CANCELLED_AFTER = Failed("The call was cancelled", "TOOL_CANCELLED", outcome="unknown")
+LIMIT_BEFORE = Failed(
+    "The turn took too long before the call started", "TURN_TIMEOUT", retryable=True
+)
+LIMIT_AFTER = Failed("The turn took too long", "TURN_TIMEOUT", outcome="unknown")
+TIMED_OUT_BEFORE = Failed(
+    "The call waited too long before it started", "TOOL_TIMEOUT", retryable=True
+)
 TIMED_OUT = Failed("The tool took too long", "TOOL_TIMEOUT", outcome="unknown")
 EXECUTION_FAILED = Failed("The tool failed", "TOOL_EXECUTION_FAILED", outcome="unknown")
 INVALID_RESULT = Failed(
     "The result of the tool cannot be stored", "INVALID_TOOL_RESULT", outcome="unknown"
 )
+
+StopCode = Literal["TOOL_CANCELLED", "TURN_TIMEOUT"]
+"""Why the calls of a turn are stopped."""
+
+STOPPED: dict[StopCode, tuple[Failed, Failed]] = {
+    "TOOL_CANCELLED": (CANCELLED_BEFORE, CANCELLED_AFTER),
+    "TURN_TIMEOUT": (LIMIT_BEFORE, LIMIT_AFTER),
+}
+"""How a call ends that is stopped: before its start, and after it."""
+
+ALREADY_STARTED = "CALL_ALREADY_STARTED"
+"""The store's refusal of the start of a call that it has seen the start of."""
+
+NOT_CLAIMED: dict[str, Failed] = {
+    "IDEMPOTENCY_CONFLICT": Failed("The call's id belongs to another call", "IDEMPOTENCY_CONFLICT"),
+    "IDEMPOTENCY_CAPACITY_EXCEEDED": Failed(
+        "The ledger of calls is full", "IDEMPOTENCY_CAPACITY_EXCEEDED", retryable=True
+    ),
+}
+"""How a call ends whose start the store has refused for good."""
 
 REJECTIONS: dict[RejectionCode, tuple[str, bool]] = {
     "APPROVAL_REJECTED": ("The call was denied", False),
@@ -109,6 +146,22 @@ def rejected(code: RejectionCode, reason: str = "") -> Failed:
     if reason.strip() and code == "APPROVAL_REJECTED":
         text = f"{text}: {reason.strip()}"
     return Failed(text[:REASON_CHARACTERS], code, retryable=retryable)
+
+
+STARTED_BEFORE = Failed(
+    "The call was started before; its effect is unknown", "TOOL_EXECUTION_FAILED", outcome="unknown"
+)
+
+
+def ended_as(event: AnyEvent | None) -> End:
+    """Return the end of a call that was started before, whose last event is this one; None if it has none."""
+    match event:
+        case ToolCallCompleted(result=result):
+            return Completed(result)
+        case ToolCallFailed(error=error, error_code=code, outcome="unknown") if code:
+            return Failed(error, code, outcome="unknown")
+        case _:
+            return STARTED_BEFORE
 
 
 class Call:
@@ -129,6 +182,8 @@ class Call:
         self.asks_question = False
         self.answer: object = None
         self.why: RejectionCode = "TOOL_CANCELLED"
+        self.is_limited = False
+        self._logged_before = Logged.NONE
 
     @property
     def is_open(self) -> bool:
@@ -144,7 +199,12 @@ class Call:
         step = NEXT[self.logged].get(event_type)
         if step is None:
             raise ValueError(f"{event_type} of a call that is {self.logged.value}")
+        self._logged_before = self.logged
         self.logged = step
+
+    def unlog(self) -> None:
+        """Take back the last event of this call, which the store has refused."""
+        self.logged = self._logged_before
 
     def settle(self, end: End) -> None:
         """Fix how the call ends; its event is written when all calls of the batch have ended."""

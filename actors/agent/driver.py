@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from roost.actors.agent.arguments import is_storable_result, storable
-from roost.actors.agent.calls import (
-    CANCELLED_AFTER,
-    EXECUTION_FAILED,
-    INVALID_RESULT,
-    Completed,
-    End,
-    Failed,
-)
+from roost.actors.agent.arguments import storable
+from roost.actors.agent.calls import ALREADY_STARTED, NOT_CLAIMED, ended_as
 from roost.actors.agent.effects import (
     Effect,
     Emit,
+    LimitQueue,
     LimitWait,
+    Recall,
+    Release,
     RunTool,
     Stamps,
     StopThinking,
     StopTool,
+    TakePermit,
     Think,
 )
+from roost.actors.agent.handlers import Handlers
 from roost.actors.agent.runner import CallResult, Runner, RunnerFailed, Thought
-from roost.actors.agent.tools.tool import Prepared, Surroundings, ToolFailed
-from roost.actors.agent.tools.toolbox import BY_NAME
 from roost.actors.agent.turn import State, TurnMachine
 from roost.schemas.event import MAX_EVENT_BYTES
+from roost.schemas.turn import CallRecalled, RecallCall
+from roost.schemas.unions import event_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from roost.actors.agent.tools.tool import Surroundings
     from roost.actors.session.turns import Session
     from roost.schemas.approval import PendingRow
     from roost.schemas.base import CallId, TurnId
@@ -59,23 +59,26 @@ class TurnDriver:
         runner: Runner,
         around: Surroundings,
         stamps: Stamps,
+        permits: trio.CapacityLimiter,
         wait_timeout: float,
+        limit: float,
     ) -> None:
         self.turn_id = turn_id
         self._session = session
         self._machine = machine
         self._runner = runner
-        self._around = around
         self._stamps = stamps
         self._wait_timeout = wait_timeout
+        self._limit = limit
+        self._handlers = Handlers(session, machine, around, permits, self.perform)
         self._effects: deque[Effect] = deque()
         self._performing = False
+        self._waited = False
         self._dropped = False
         self._lost = ""
         self._nursery: trio.Nursery | None = None
         self._finished = trio.Event()
         self._thinking = trio.CancelScope()
-        self._tools: dict[CallId, trio.CancelScope] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -95,13 +98,13 @@ class TurnDriver:
         if self._performing or self._nursery is None:
             return
         self._performing = True
-        was_waiting = self._machine.is_waiting
         try:
             while self._effects:
                 self._do(self._effects.popleft(), self._nursery)
         finally:
             self._performing = False
-        if was_waiting or self._machine.is_waiting:
+        if self._waited is not self._machine.is_waiting:
+            self._waited = not self._waited
             self._session.turn_changed()
 
     async def run(self) -> None:
@@ -110,11 +113,16 @@ class TurnDriver:
         Raises:
             DraftLost: the store refused a draft; the session has to start anew and repair the turn.
         """
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self.perform(())
-            await self._finished.wait()
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self.perform(())
+                if self._limit < math.inf and not self.has_ended:
+                    nursery.start_soon(self._limit_turn)
+                await self._finished.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._handlers.release_all()
         if self._lost:
             raise DraftLost(f"a draft of turn {self.turn_id} was refused: {self._lost}")
 
@@ -135,6 +143,10 @@ class TurnDriver:
         if effects:
             self.perform(effects)
 
+    def sent(self) -> None:
+        """Take note that a request has gone out."""
+        self._machine.sent()
+
     async def room(self) -> None:
         """Let others run, and wait while too much is unanswered."""
         await trio.lowlevel.checkpoint()
@@ -153,11 +165,18 @@ class TurnDriver:
                 nursery.start_soon(self._think, results, self._thinking)
             case StopThinking():
                 self._thinking.cancel()
-            case RunTool(call_id=call_id):
-                scope = self._tools[call_id] = trio.CancelScope()
-                nursery.start_soon(self._run_tool, effect, scope)
+            case LimitQueue():
+                self._handlers.limit_queue(effect, nursery)
+            case TakePermit():
+                self._handlers.take_permit(effect, nursery)
+            case Release(call_id=call_id):
+                self._handlers.release(call_id)
+            case Recall(call_id=call_id):
+                nursery.start_soon(self._recall, call_id)
+            case RunTool():
+                self._handlers.run(effect, nursery)
             case StopTool(call_id=call_id):
-                self._tools[call_id].cancel()
+                self._handlers.stop(call_id)
             case LimitWait(call_id=call_id):
                 if self._wait_timeout:
                     nursery.start_soon(self._limit_wait, call_id)
@@ -177,14 +196,16 @@ class TurnDriver:
             match emit.mark, code:
                 case "started", "":
                     self.perform(self._machine.started(emit.call_id))
+                case "started", code if code == ALREADY_STARTED or code in NOT_CLAIMED:
+                    self.perform(self._machine.start_refused(emit.call_id, code))
                 case "settled", "":
                     self.perform(self._machine.settled(emit.call_id))
                 case "settled", "ALREADY_SETTLED":
                     self.perform(self._machine.settle_refused(emit.call_id))
                     self._session.pull()
-                case "ended", "":
+                case "ended" | "only", "":
                     self._finished.set()
-                case "begun", "ALREADY_SETTLED":
+                case "begun" | "only", "ALREADY_SETTLED":
                     self._drop("")
                 case _, "" | "TIED":
                     pass
@@ -217,38 +238,24 @@ class TurnDriver:
             effects = self._machine.runner_stopped()
         self.perform(effects)
 
-    async def _run_tool(self, effect: RunTool, scope: trio.CancelScope) -> None:
-        end: End = CANCELLED_AFTER
-        with scope:
-            end = await self._call(effect)
-        del self._tools[effect.call_id]
-        self.perform(self._machine.tool_ended(effect.call_id, end))
-
-    async def _call(self, effect: RunTool) -> End:
-        prepared = BY_NAME[effect.tool].prepare(effect.args, self._around)
-        if isinstance(prepared, Failed):
-            return prepared
-        end: End = EXECUTION_FAILED
-        with trio.move_on_after(prepared.timeout or float("inf")) as timer:
-            end = await self._handle(prepared, effect)
-        if timer.cancelled_caught:
-            text = f"The tool took longer than {prepared.timeout:g} s and was stopped"
-            return Failed(text, "TOOL_TIMEOUT", outcome="unknown")
-        return end
-
-    async def _handle(self, prepared: Prepared, effect: RunTool) -> End:
-        try:
-            result = await prepared.run(effect.call_id)
-        except ToolFailed as failure:
-            return Failed(failure.message, failure.code, outcome=failure.outcome)
-        except Exception:  # noqa: BLE001 - a fault of a tool fails its call
-            _log.exception("tool %s failed", effect.tool)
-            return EXECUTION_FAILED
-        return Completed(result) if is_storable_result(result) else INVALID_RESULT
+    async def _limit_turn(self) -> None:
+        await self._session.clock.until(self._limit)
+        self.perform(self._machine.limit_passed())
+        await self._session.watch_unwind(lambda: self.has_ended, "a turn past its limit")
 
     async def _limit_wait(self, call_id: CallId) -> None:
-        await trio.sleep(self._wait_timeout)
+        uptime = self._session.uptime
+        await uptime.until(uptime.now() + self._wait_timeout)
+        if self._session.clock.now() >= self._limit:
+            self.perform(self._machine.limit_passed())
         self.perform(self._machine.wait_expired(call_id))
+
+    async def _recall(self, call_id: CallId) -> None:
+        request = RecallCall(session_id=self._session.session_id, call_id=call_id)
+        answer = await self._session.ask_store(request)
+        body = answer.body if isinstance(answer, CallRecalled) else b""
+        end = ended_as(event_decoder.decode(body) if body else None)
+        self.perform(self._machine.recalled(call_id, end))
 
 
 class DraftLost(Exception):

@@ -76,8 +76,8 @@ class Stamps(Protocol):
         ...
 
 
-Mark = Literal["", "begun", "started", "settled", "ended"]
-"""Which draft it is, for when it is answered: the first, the last, a call's start, the end of a wait."""
+Mark = Literal["", "begun", "started", "settled", "ended", "only"]
+"""Which draft it is, for when it is answered: the first, the last (or both), a call's start, the end of a wait."""
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -99,6 +99,34 @@ class StopThinking(msgspec.Struct, frozen=True):
     """Cancel the runner; answer with `runner_stopped`."""
 
 
+class LimitQueue(msgspec.Struct, frozen=True):
+    """The call could run but for a permit: its time limit begins; once it has passed answer with `queue_expired`."""
+
+    call_id: CallId
+    tool: str
+    args: JsonObject
+
+
+class TakePermit(msgspec.Struct, frozen=True):
+    """Get the call a permit, at once or later, and answer with `permitted`; its time limit begins, as above."""
+
+    call_id: CallId
+    tool: str
+    args: JsonObject
+
+
+class Release(msgspec.Struct, frozen=True):
+    """The call needs no permit any more, whether it has one or waits for it."""
+
+    call_id: CallId
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """The call has been started before; look up how it ended and answer with `recalled`."""
+
+    call_id: CallId
+
+
 class RunTool(msgspec.Struct, frozen=True):
     """Run the handler; answer with `tool_ended`."""
 
@@ -108,7 +136,7 @@ class RunTool(msgspec.Struct, frozen=True):
 
 
 class StopTool(msgspec.Struct, frozen=True):
-    """Cancel the handler; answer with `tool_ended`."""
+    """Cancel the handler; answer with `tool_stopped`, or with `tool_ended` if it ended by itself."""
 
     call_id: CallId
 
@@ -119,4 +147,15 @@ class LimitWait(msgspec.Struct, frozen=True):
     call_id: CallId
 
 
-Effect = Emit | Think | StopThinking | RunTool | StopTool | LimitWait
+Effect = (
+    Emit
+    | Think
+    | StopThinking
+    | LimitQueue
+    | TakePermit
+    | Release
+    | Recall
+    | RunTool
+    | StopTool
+    | LimitWait
+)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from roost.schemas.event import (
+    MAX_EVENT_BYTES,
+    MAX_VALUE_BYTES,
     AgentMessageCompleted,
     AgentMessageDelta,
     AgentReasoningStarted,
@@ -32,6 +35,13 @@ if TYPE_CHECKING:
     from roost.schemas.base import SessionId, TurnId
 
 ERROR_CHARACTERS = 200
+
+_encode = msgspec.json.Encoder().encode
+
+
+def shown(text: str) -> str:
+    """Return as much of an error's text as an event holds; what is no text, as in names of files, is replaced."""
+    return text[:ERROR_CHARACTERS].encode(errors="replace").decode()
 
 
 class EventMaker:
@@ -130,9 +140,9 @@ class EventMaker:
             turn_id=self.turn_id,
             tool_name=call.tool,
             tool_call_id=call.id,
-            error=end.error[:ERROR_CHARACTERS],
+            error=shown(end.error) or "The tool failed",
             error_code=end.code,
-            error_path=end.path or UNSET,
+            error_path=shown(end.path) or UNSET,
             retryable=end.retryable,
             outcome=end.outcome,
         )
@@ -172,7 +182,7 @@ class EventMaker:
             session_id=self.session_id,
             turn_id=self.turn_id,
             max_iterations=max_iterations,
-            pending_tool_calls=calls,
+            pending_tool_calls=_fitting(calls),
             reason="max_iterations",
         )
 
@@ -183,7 +193,7 @@ class EventMaker:
             timestamp=self._stamps.now(),
             session_id=self.session_id,
             turn_id=self.turn_id,
-            error=failure.message[:ERROR_CHARACTERS] or "Agent turn failed",
+            error=shown(failure.message) or "Agent turn failed",
             error_code=failure.code or UNSET,
             phase=failure.phase or UNSET,
             retryable=failure.retryable,
@@ -198,3 +208,10 @@ class EventMaker:
             session_id=self.session_id,
             turn_id=self.turn_id,
         )
+
+
+def _fitting(calls: list[JsonObject]) -> list[JsonObject]:
+    """Return the calls that were left over; without their arguments if those do not fit one event together."""
+    if len(_encode(calls)) <= MAX_EVENT_BYTES - MAX_VALUE_BYTES:
+        return calls
+    return [{**call, "arguments": {"__parse_error": "payload too large"}} for call in calls]

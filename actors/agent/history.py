@@ -41,9 +41,19 @@ class SessionHistory:
     async def _read(self) -> bool:
         """Fold one page; return whether there may be more."""
         session_id = self._session.session_id
-        page = await self._session.ask_store(ReadPage(session_id=session_id, after=self._after))
-        if not isinstance(page, Page) or not page.bodies:
+        page = await self._session.ask_store(
+            ReadPage(session_id=session_id, after=self._after, skip_damaged=True)
+        )
+        if not isinstance(page, Page):
             return False
+        if page.damaged_upto:
+            self._conversation.gap()
+            self._after = page.damaged_upto
+        if not page.bodies:
+            return page.damaged_upto > 0 and self._after < page.last_sequence
+        if page.lost_upto:
+            # What has been folded of the turns that are gone may end in the middle of one.
+            self._conversation = Conversation()
         for body in page.bodies:
             event = event_decoder.decode(body)
             if not isinstance(event, AgentMessageDelta):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
 import msgspec
+import trio
 
 from roost.actors.agent.driver import TurnDriver
 from roost.actors.agent.events import EventMaker
@@ -59,18 +61,26 @@ class AgentTurns:
         self._models = models
         self._leftovers = Leftovers()
         self._stamps = SystemStamps()
+        self._permits = trio.CapacityLimiter(settings.tools.parallel)
         self._histories: dict[str, SessionHistory] = {}
 
-    def begin(self, session: Session, message: QueuedMessage) -> Turn:
-        """Return the turn of a message."""
+    def begin(self, session: Session, message: QueuedMessage, since: float) -> Turn:
+        """Return the turn of a message that has waited since then by the session's clock."""
         turn_id = self._stamps.turn()
-        driver, machine, _ = self._make(session, turn_id, message, b"")
-        driver.perform(machine.begin(message, _metadata_of(message)))
+        limit = since + (self._settings.timeouts.turn or math.inf)
+        driver, machine, _ = self._make(session, turn_id, message, b"", limit)
+        if session.clock.now() >= limit:
+            driver.perform(machine.expire(message))
+        else:
+            driver.perform(machine.begin(message, _metadata_of(message)))
         return driver
 
     def resume(self, session: Session, turn: OpenTurn, events: Sequence[AnyEvent]) -> Turn:
         """Return a parked turn, rebuilt from its events."""
-        driver, machine, policy = self._make(session, turn.turn_id, turn.message, turn.runner_state)
+        limit = session.clock.now() + (self._settings.timeouts.turn or math.inf)
+        driver, machine, policy = self._make(
+            session, turn.turn_id, turn.message, turn.runner_state, limit
+        )
         driver.perform(machine.resume(*rebuild(turn.turn_id, events, turn.pending, policy)))
         return driver
 
@@ -79,7 +89,12 @@ class AgentTurns:
         self._histories.pop(session_id, None)
 
     def _make(
-        self, session: Session, turn_id: TurnId, message: QueuedMessage, state: bytes
+        self,
+        session: Session,
+        turn_id: TurnId,
+        message: QueuedMessage,
+        state: bytes,
+        limit: float,
     ) -> tuple[TurnDriver, TurnMachine, ToolPolicy]:
         around = self._surroundings(session)
         policy = ToolPolicy(around, self.rules, session.grants)
@@ -95,7 +110,9 @@ class AgentTurns:
             runner=self._runner(session, around, message, state),
             around=around,
             stamps=self._stamps,
+            permits=self._permits,
             wait_timeout=self._settings.approvals.timeout,
+            limit=limit,
         )
         return driver, machine, policy
 
@@ -105,6 +122,7 @@ class AgentTurns:
             os.makedirs(self._spec.cwd, mode=0o700, exist_ok=True)
         return Surroundings(
             agent_id=self._spec.agent_id,
+            session_id=session.session_id,
             cwd=cwd,
             home=self._home,
             sandbox=self._spec.sandbox or self._settings.agents.sandbox,

@@ -10,7 +10,7 @@ _AFTER_CALL = (
 )
 
 FOLLOWS: dict[str, frozenset[str]] = {
-    "": frozenset(("user.message",)),
+    "": frozenset(("user.message", "agent.turn.failed")),
     "user.message": frozenset(("agent.reasoning.started",)) | _TURN_ENDS,
     "agent.reasoning.started": frozenset(("agent.message.completed", "tool.call.requested"))
     | _TURN_ENDS,

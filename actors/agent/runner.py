@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from roost.schemas.event import JsonObject, Outcome, Phase
+from roost.schemas.turn import AddUsage
 
 if TYPE_CHECKING:
     from roost.schemas.model import ChatMessage
@@ -50,6 +51,14 @@ class Thought(msgspec.Struct, frozen=True):
     input_tokens: int = -1
     output_tokens: int = -1
 
+    @property
+    def usage(self) -> tuple[AddUsage, ...]:
+        """Return what the step has used, if that is known."""
+        if self.input_tokens < 0 and self.output_tokens < 0:
+            return ()
+        used, made = max(self.input_tokens, 0), max(self.output_tokens, 0)
+        return (AddUsage(input_tokens=used, output_tokens=made),)
+
 
 class RunnerFailed(Exception):
     """The turn cannot go on; the text is shown to people, so it holds nothing secret."""
@@ -76,6 +85,10 @@ class Sink(Protocol):
 
     def text(self, piece: str) -> None:
         """Stream a piece of text; cheap, and never waits."""
+        ...
+
+    def sent(self) -> None:
+        """Say that a request goes out to somebody who may act on it."""
         ...
 
     async def room(self) -> None:

@@ -6,9 +6,11 @@ import click
 
 from roost.actors.client.agent_commands import logs, ps, stop
 from roost.actors.client.approval_commands import approve, deny
+from roost.actors.client.backup_commands import backup, du, restore
 from roost.actors.client.context import Context, RoostGroup
 from roost.actors.client.daemon_commands import down, restart, status, token, up
 from roost.actors.client.doctor_command import doctor
+from roost.actors.client.events_commands import events
 from roost.actors.client.talk_commands import attach, run, send
 from roost.config.model import VERSION
 
@@ -39,6 +41,10 @@ for _command in (
     approve,
     deny,
     stop,
+    events,
+    backup,
+    restore,
+    du,
     doctor,
     token,
 ):

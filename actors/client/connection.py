@@ -201,7 +201,7 @@ def _error(error: _Error) -> RpcError:
     if bytes(error.data):
         with contextlib.suppress(msgspec.MsgspecError):
             code = msgspec.json.decode(error.data, type=_ErrorData).code
-    return RpcError(error.code, error.message, code)
+    return RpcError(error.code, error.message, code, bytes(error.data))
 
 
 def socket_path(home: Home) -> Path:

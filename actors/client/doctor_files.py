@@ -103,6 +103,19 @@ def look_at_store(home: Home) -> Iterator[Finding]:
         wrong = _damage(home.store)
     if wrong:
         yield Finding("problem", "store", f"{home.store}: {wrong}", MOVE)
+    yield from _look_at_rescues(home)
+
+
+def _look_at_rescues(home: Home) -> Iterator[Finding]:
+    """Tell of the copies of damaged files that the store has set aside."""
+    folder = home.store.parent / "damaged"
+    reports = [entry / "report.txt" for entry in folder.glob("*")]
+    found = sorted(
+        (path for path in reports if path.is_file()), key=lambda path: path.stat().st_mtime
+    )
+    if found:
+        text = f"the store was damaged once and went on with what could be read: {found[-1]}"
+        yield Finding("note", "store", text, f"read it; when it is of no more use, delete {folder}")
 
 
 def _has_journal(path: Path) -> bool:

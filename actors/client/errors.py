@@ -39,8 +39,9 @@ class Disconnected(ClientError):
 class RpcError(ClientError):
     """The daemon answered with an error."""
 
-    def __init__(self, number: int, message: str, code: str) -> None:
+    def __init__(self, number: int, message: str, code: str, data: bytes = b"") -> None:
         super().__init__(f"{message} ({code or number})")
         self.number = number
         self.message = message
         self.code = code
+        self.data = data

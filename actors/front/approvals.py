@@ -23,6 +23,7 @@ from roost.schemas.daemon import (
     ToolApprove,
     ToolDeny,
 )
+from roost.schemas.event import MAX_VALUE_BYTES
 from roost.schemas.session import GetSession, SessionRow
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ def _answer(response: dict[str, object]) -> bytes:
             'elicitation.respond response must be {"answers": {<question id>: {"answers": [text]}}}'
         )
         raise InvalidArgument(f'{text} or {{"action": "cancel"}}', {"path": "/response"}) from None
+    if len(answer) > MAX_VALUE_BYTES:
+        text = f"elicitation.respond response must be at most {MAX_VALUE_BYTES} bytes"
+        raise InvalidArgument(text, {"path": "/response"})
     return answer
 
 

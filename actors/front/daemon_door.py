@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roost.actors.front import approvals, creation, ending, health, logs, messages, sessions
+from roost.actors.front import (
+    approvals,
+    archive,
+    creation,
+    ending,
+    health,
+    logs,
+    messages,
+    sessions,
+)
 from roost.actors.front.router import Door, Entry
 from roost.schemas import daemon as d
+from roost.schemas.archive import EventsImport
 
 if TYPE_CHECKING:
     from roost.actors.front.router import Caller
@@ -59,6 +69,15 @@ def _register() -> None:
     add(Entry("session.create", d.SessionCreate, handler=creation.create_session))
     add(Entry("session.list", d.SessionList, handler=sessions.list_sessions))
     _register_of_sessions()
+    add(
+        Entry(
+            archive.METHOD,
+            EventsImport,
+            handler=archive.import_events,
+            order="import_id",
+            advertised=False,
+        )
+    )
     for name in NOT_YET:
         add(Entry(name, d.Nothing))
 

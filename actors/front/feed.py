@@ -117,6 +117,7 @@ class Feed:
             after=self.position,
             upto=stream.position,
             max_events=stream.fanout.page_events,
+            skip_damaged=True,
         )
         page = stream.fanout.store.ask_bulky(request, Page)
         page.then(lambda: self._take(page))
@@ -145,6 +146,10 @@ class Feed:
         try:
             page = promise.result()
         except DaemonError as error:
+            if error.code == "SESSION_NOT_FOUND":
+                # It has been removed whole.
+                self.stream.fail(error)
+                return
             _log.warning("no page of %s: %s", self.stream.session_id, error)
             # The next commit, or the next link to the store, tries again.
             return
@@ -162,6 +167,9 @@ class Feed:
         if page.lost_upto > self.position:
             lines.append(stream.gap("retention", self.position + 1, page.lost_upto))
             self.position = page.lost_upto
+        if page.damaged_upto > self.position:
+            lines.append(stream.gap("damaged", self.position + 1, page.damaged_upto))
+            self.position = page.damaged_upto
         renderer = self._renderer
         if renderer is None:
             renderer = self._renderer = Renderer(stream.where)
@@ -173,7 +181,7 @@ class Feed:
                 lines.extend(stream.render(renderer, sequence, body))
                 self.position = sequence
             sequence += 1
-        if not page.bodies and self.position < stream.position:
+        if not page.bodies and not page.damaged_upto and self.position < stream.position:
             lines.append(stream.gap("unavailable", self.position + 1, stream.position))
             self.position = stream.position
         return lines

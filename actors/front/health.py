@@ -55,7 +55,9 @@ def initialize(caller: Caller, params: Initialize, methods: Mapping[str, Method]
         protocol_version=PROTOCOL_VERSION,
         protocol={"version": PROTOCOL_VERSION},
         capabilities={
-            "daemon.methods": {name: method.implemented for name, method in methods.items()},
+            "daemon.methods": {
+                name: method.implemented for name, method in methods.items() if method.advertised
+            },
             "daemon.limits": {
                 "maxMessageBytes": limits.line_bytes,
                 "maxQueuedRequests": limits.queued_requests,

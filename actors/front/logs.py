@@ -81,13 +81,14 @@ async def _fold(services: Services, row: SessionRow, budget: int) -> Transcript 
     transcript = Transcript(budget)
     upto = row.last_sequence
     after = max(row.first_sequence - 1, upto - MAX_EVENTS)
-    transcript.truncated = after > row.first_sequence - 1
+    transcript.truncated = after > 0
     while after < upto:
         request = ReadPage(
             session_id=row.spec.session_id,
             after=after,
             upto=upto,
             max_events=services.settings.store.page_events,
+            skip_damaged=True,
         )
         try:
             page = await services.store.ask_bulky(request, Page)
@@ -96,8 +97,14 @@ async def _fold(services: Services, row: SessionRow, budget: int) -> Transcript 
                 raise
             _log.warning("the log of %s is left out: %s", row.spec.session_id, error)
             return None
+        if page.damaged_upto:
+            transcript.gap(max(after, page.lost_upto) + 1, page.damaged_upto)
+            after = page.damaged_upto
         if not page.bodies:
+            if page.damaged_upto:
+                continue
             break
+        transcript.truncated = transcript.truncated or page.lost_upto > 0
         for sequence, body in enumerate(page.bodies, page.first):
             try:
                 transcript.fold(event_decoder.decode(body), sequence)

@@ -20,7 +20,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     """A method of a door.
 
     `order` is the member of the params that names the resource, or empty; `unmetered` ones use no rate token. A `bare`
-    one is answered at once and has no params: the shortest way through the core is for it.
+    one is answered at once and has no params: the shortest way through the core is for it. One that is not `advertised` is
+    no part of the protocol.
     """
 
     name: str
@@ -30,3 +31,4 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     unmetered: bool = False
     implemented: bool = True
     bare: bool = False
+    advertised: bool = True

@@ -71,6 +71,7 @@ class Entry(Generic[P]):
         lane: Lane = "short",
         order: str = "",
         unmetered: bool = False,
+        advertised: bool = True,
     ) -> None:
         self.method = Method(
             name=name,
@@ -80,6 +81,7 @@ class Entry(Generic[P]):
             unmetered=unmetered or lane == "control",
             implemented=handler is not None or instant is not None,
             bare=instant is not None and params is Nothing,
+            advertised=advertised,
         )
         self._params = params
         self._handler = handler
@@ -154,6 +156,7 @@ class Caller:
         self._pumping = False
         self._on_idle: Callable[[], None] | None = None
         self.ended = False
+        self.at_end: dict[str, Callable[[], object]] = {}
 
     def receive(self, line: bytes) -> bytes | None:
         """Handle one message of the client; return its answer, to be sent, if there is one at once."""
@@ -227,6 +230,9 @@ class Caller:
         self._on_idle = None
         self._give_up()
         self.services.attachments.leave(self.visitor)
+        at_end, self.at_end = self.at_end, {}
+        for callback in at_end.values():
+            callback()
 
     def shut_down(self) -> None:
         """Answer everything that is open, because the daemon stops."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from roost.actors.session.approvals import Grants
+from roost.actors.session.clock import Clock
 from roost.actors.session.outbox import Outbox
 from roost.actors.session.queue import Queue
 from roost.actors.store.recovery import plan_recovery, repair_drafts
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 
 MAX_MAIL = 1024
 RETRY_SECONDS = 1.0
-LOST = frozenset(("STALE_GENERATION", "SESSION_CLOSED"))
+# The store has ended the turn, or somebody else has the session.
+LOST = frozenset(("STALE_GENERATION", "SESSION_CLOSED", "EVENT_STORE_CAPACITY_EXCEEDED"))
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +72,9 @@ class SessionActor:
         self._turns = turns
         self._unwind_timeout = unwind_timeout
         self._mail: Mailbox[Mail, None] = Mailbox(f"session {session_id}", MAX_MAIL)
-        self._queue = Queue()
+        self.clock = Clock(trio.current_time)
+        self.uptime = Clock(trio.current_time)
+        self._queue = Queue(self.clock.now)
         self._turn: Turn | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
@@ -95,6 +99,10 @@ class SessionActor:
         """Return whether something happens here that a stop of the process should wait for."""
         turn = self._turn
         return turn is not None and not turn.is_waiting
+
+    @property
+    def _has_store(self) -> bool:
+        return self._host.has_store and not self.outbox.is_holding
 
     def deliver(self, item: InboxItem) -> None:
         """Take an item from the store; if there is no room for it, ask for all of them later."""
@@ -122,9 +130,14 @@ class SessionActor:
 
     def link_up(self) -> None:
         """There is a new link to the store: send again what is unanswered, and ask what was missed."""
+        self._set_clocks()
         self.outbox.resend()
         if self._opened:
             self.pull()
+
+    def link_down(self) -> None:
+        """There is no link to the store."""
+        self._set_clocks()
 
     def pull(self) -> None:
         """Ask the store for everything open."""
@@ -137,6 +150,7 @@ class SessionActor:
 
     def turn_changed(self) -> None:
         """The turn has begun or ceased to wait for a person."""
+        self._set_clocks()
         self._host.changed(self.session_id)
 
     def when_opened(self, action: Callable[[], None]) -> None:
@@ -152,6 +166,7 @@ class SessionActor:
 
     def retry_later(self) -> None:
         """The store's disk has failed."""
+        self._set_clocks()
         if self._nursery is not None:
             self._nursery.start_soon(self._retry)
 
@@ -216,7 +231,8 @@ class SessionActor:
         if self._turn is not None or self._closing or self._host.is_stopping:
             return
         if self._queue:
-            self._start(self._turns.begin(self, self._queue.begin()))
+            message, since = self._queue.begin()
+            self._start(self._turns.begin(self, message, since))
         elif self._queue.may_be_partial:
             self._queue.may_be_partial = False
             self.pull()
@@ -241,17 +257,26 @@ class SessionActor:
     def _cancel(self, turn: Turn) -> None:
         turn.cancel()
         if self._nursery is not None and not turn.has_ended:
-            self._nursery.start_soon(self._watch_unwind, turn)
+            self._nursery.start_soon(
+                self.watch_unwind,
+                lambda: self._turn is not turn or turn.has_ended,
+                "a cancelled turn",
+            )
 
-    async def _watch_unwind(self, turn: Turn) -> None:
-        """Have the process killed if the turn does not stop; while the store is away it cannot."""
+    async def watch_unwind(self, has_ended: Callable[[], bool], what: str) -> None:
+        """Have the process killed if something that was to stop does not; while the store is away it cannot."""
         while True:
             await trio.sleep(self._unwind_timeout)
-            if self._turn is not turn or turn.has_ended:
+            if has_ended():
                 return
-            if self._host.has_store:
-                self._host.kill("a cancelled turn did not unwind")
+            if self._has_store:
+                self._host.kill(f"{what} did not unwind")
                 return
+
+    def _set_clocks(self) -> None:
+        up = self._has_store
+        self.uptime.run(up)
+        self.clock.run(up and (self._turn is None or not self._turn.is_waiting))
 
     def _start(self, turn: Turn) -> None:
         assert self._nursery is not None
@@ -261,6 +286,7 @@ class SessionActor:
     async def _run_turn(self, turn: Turn) -> None:
         await turn.run()
         self._turn = None
+        self._set_clocks()
         self._nudge()
 
     def _nudge(self) -> None:
@@ -283,6 +309,7 @@ class SessionActor:
     async def _retry(self) -> None:
         await trio.sleep(RETRY_SECONDS)
         self.outbox.resend()
+        self._set_clocks()
 
     def _tell_opened(self) -> None:
         actions, self._when_opened = self._when_opened, []
@@ -290,7 +317,7 @@ class SessionActor:
             action()
 
     async def _recover(self, turn: OpenTurn, last_sequence: int) -> None:
-        events = await self._read_turn(turn, last_sequence)
+        events, whole = await self._read_turn(turn, last_sequence)
         plan = plan_recovery(
             self.session_id,
             turn.turn_id,
@@ -299,6 +326,8 @@ class SessionActor:
             cancelled=turn.cancel_reason is not None,
             timestamp=time.time(),
             reason=turn.crash_reason,
+            may_park=whole,
+            whole=whole,
         )
         if plan.parked:
             self._start(self._turns.resume(self, turn, events))
@@ -310,19 +339,23 @@ class SessionActor:
             self.outbox.push_draft(draft)
         await self.outbox.settled()
 
-    async def _read_turn(self, turn: OpenTurn, last_sequence: int) -> list[AnyEvent]:
-        """Return the turn's events without its text deltas."""
+    async def _read_turn(self, turn: OpenTurn, last_sequence: int) -> tuple[list[AnyEvent], bool]:
+        """Return the turn's events without its text deltas, and whether all of them can be read."""
         events: list[AnyEvent] = []
+        whole = True
         after = turn.first_sequence - 1
         while after < last_sequence:
             page = await self._host.ask_store(
-                ReadPage(session_id=self.session_id, after=after, upto=last_sequence)
+                ReadPage(
+                    session_id=self.session_id, after=after, upto=last_sequence, skip_damaged=True
+                )
             )
-            if not isinstance(page, Page) or not page.bodies:
+            if not isinstance(page, Page) or not (page.bodies or page.damaged_upto):
                 break
+            whole = whole and not page.damaged_upto
             for body in page.bodies:
                 event = event_decoder.decode(body)
                 if not isinstance(event, AgentMessageDelta) and event.turn_id == turn.turn_id:
                     events.append(event)
-            after = page.first + len(page.bodies) - 1
-        return events
+            after = max(page.damaged_upto, page.first + len(page.bodies) - 1)
+        return events, whole

@@ -77,6 +77,11 @@ class Outbox:
         return not self._entries and not self._pieces
 
     @property
+    def is_holding(self) -> bool:
+        """Return whether the store has said that it cannot write, and has not been asked again."""
+        return self._holding
+
+    @property
     def is_full(self) -> bool:
         """Return whether a runner is to be held back."""
         return (

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from roost.actors.session.approvals import Grants
+    from roost.actors.session.clock import Clock
     from roost.actors.session.outbox import Outbox
     from roost.schemas.approval import PendingRow
     from roost.schemas.base import Message, SessionId, TurnId
@@ -66,6 +67,10 @@ class Session(Protocol):
     cleared_after: int
     outbox: Outbox
     grants: Grants
+    clock: Clock
+    """What counts against the time limits of turns: not the time without the store, nor the wait for a person."""
+    uptime: Clock
+    """The time with a store."""
 
     def pull(self) -> None:
         """Ask the store for everything open; decisions come in by `Turn.decide`."""
@@ -77,6 +82,10 @@ class Session(Protocol):
 
     async def ask_store(self, message: Message) -> Message:
         """Call the store with something idempotent."""
+        ...
+
+    async def watch_unwind(self, has_ended: Callable[[], bool], what: str) -> None:
+        """Have the process killed if something that was to stop does not."""
         ...
 
 
@@ -114,8 +123,8 @@ class Turn(Protocol):
 class TurnMaker(Protocol):
     """Makes the turns of an agent's sessions."""
 
-    def begin(self, session: Session, message: QueuedMessage) -> Turn:
-        """Return the turn of a message."""
+    def begin(self, session: Session, message: QueuedMessage, since: float) -> Turn:
+        """Return the turn of a message that has waited since then by the session's clock."""
         ...
 
     def resume(self, session: Session, turn: OpenTurn, events: Sequence[AnyEvent]) -> Turn:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,37 +16,46 @@ import trio
 
 from roost.actors.errors import Internal
 from roost.actors.store.changes import Refusal
+from roost.actors.store.checks import FullCheck, log_notes
 from roost.actors.store.database import (
     cannot_open,
+    is_corrupt,
+    is_disk_error,
     lock_database,
     open_database,
     read_meta,
     write_meta,
 )
-from roost.actors.store.desk import Desk, Item
+from roost.actors.store.desk import Desk, Item, Result
 from roost.actors.store.intake import Intake, Waiting
+from roost.actors.store.mend import mend_counters
+from roost.actors.store.opening import make_sound
+from roost.actors.store.paging import Damaged
 from roost.actors.store.publish import Publisher
+from roost.actors.store.rescue import rescued_lately, suspect
 from roost.actors.store.room import Room, disk_full
+from roost.actors.store.stamp import stamp
 from roost.actors.store.starts import Starts
+from roost.actors.store.upkeep import Upkeep
 from roost.config.model import decode_settings
-from roost.schemas import agent, approval, session, turn
+from roost.schemas import agent, approval, archive, session, turn
 from roost.schemas.base import Done, Message, Refused
 from roost.schemas.boot import decode_boot
 from roost.schemas.control import KillChild
 from roost.schemas.unions import store_from_agent, store_from_front
 from roost.supervisor.actor import Process, ProcessActor
-from roost.supervisor.errors import LinkFull, StartError
+from roost.supervisor.errors import LinkFull, StartError, StartRefused
 from roost.supervisor.kernel import hide_memory
 from roost.supervisor.link import Link
 
 if TYPE_CHECKING:
-    from roost.actors.store.desk import Result
     from roost.schemas.base import AgentId
     from roost.schemas.control import ChildReport, StartChild
 
 AGENT: Final = "agent:"
 FRONT: Final = "front"
 UNWIND_MARGIN: Final = 1.0
+IMPORT_PAUSE: Final = 0.005
 RECOVERING: Final = "recovering"
 WATCHES: Final = (session.Watch, session.Unwatch, session.WatchAll)
 READS: Final = (
@@ -54,12 +65,17 @@ READS: Final = (
     session.ListSessions,
     session.Count,
     turn.PullInbox,
+    turn.RecallCall,
     agent.GetAgent,
     agent.ListAgents,
     approval.ListPermissions,
 )
 
 _log = logging.getLogger(__name__)
+
+
+class StoreDamaged(Exception):
+    """The file cannot be written on: the process ends, and the next one builds it anew."""
 
 
 class StoreActor(ProcessActor):
@@ -85,15 +101,66 @@ class StoreActor(ProcessActor):
         self._connection: sqlite3.Connection | None = None
         self._lock = -1
         self._to_start: list[AgentId] = []
+        self._check: FullCheck
+        self._tidy = trio.Event()
+        self._upkeep: Upkeep | None = None
+        self._room: Room
 
     async def open(self) -> None:
         """Open the database, see to what a crash has left if this is a cold start, and serve."""
         hide_memory()
         path = Path(self._boot.home) / "store.db"
         self._lock = await lock_database(path)
+        desk = await self._open_desk(path)
+        self._desk = desk
+        self.process.nursery.start_soon(self._serve_timer)
+        self._tidy.set()
+        self.process.nursery.start_soon(self._remove_imports)
+        self._upkeep = Upkeep(desk, path, lambda effects: self._publisher.publish(effects.items))
+        self.process.nursery.start_soon(self._upkeep.run)
+        self.process.nursery.start_soon(self._check.run)
+        # What is here now stays; messages are many and die young.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        self.process.poller.after_sweep(self._on_sweep)
+        self.process.poller.run_hooks_soon()
+
+    async def _open_desk(self, path: Path) -> Desk:
+        """Return the desk over the database, which is built anew if damage shows as it is opened."""
+        pages = self._settings.store.wal_autocheckpoint
+        while True:
+            look = partial(make_sound, path, wal_autocheckpoint=pages, cold=self._boot.cold)
+            marked = suspect(path).exists()
+            try:
+                await trio.to_thread.run_sync(look)
+                connection = open_database(path, wal_autocheckpoint=pages)
+            except (OSError, sqlite3.Error) as error:
+                raise StartError(f"{path} cannot be opened: {error}") from error
+            except StartRefused as error:
+                if marked or not is_corrupt(error.__cause__):
+                    raise
+                suspect(path).touch()
+                continue
+            try:
+                return await self._desk_over(connection, path)
+            except sqlite3.Error as error:
+                connection.close()
+                if marked or not is_corrupt(error):
+                    raise StartError(cannot_open(path, error)) from error
+                _log.error("the store is damaged: %s", error)
+                suspect(path).touch()
+            except BaseException:
+                connection.close()
+                raise
+
+    async def _desk_over(self, connection: sqlite3.Connection, path: Path) -> Desk:
+        stamp(connection, path)
         store = self._settings.store
-        connection = open_database(path, wal_autocheckpoint=store.wal_autocheckpoint)
-        room = Room(path.parent, store.min_free_mib, time.monotonic)
+        room = self._room = Room(
+            path.parent, store.min_free_mib, time.monotonic, reserve_mib=store.reserve_mib
+        )
+        room.hold()
         desk = Desk(
             connection,
             self._settings,
@@ -101,21 +168,32 @@ class StoreActor(ProcessActor):
             check_room=room.check,
             is_running=self._is_running,
         )
-        try:
-            clean = read_meta(connection, "clean") == "1"
-            write_meta(connection, "clean", "0")
-        except sqlite3.Error as error:
-            connection.close()
-            raise StartError(cannot_open(path, error)) from error
+        desk.heed(self._met_damage)
+        clean = read_meta(connection, "clean") == "1"
+        write_meta(connection, "clean", "0")
         self._connection = connection
+        if not clean:
+            desk.transact(lambda: log_notes(mend_counters(connection, {})))
         # A cold start that was cut short is gone on with: no agent can have been started since.
         if self._boot.cold or read_meta(connection, RECOVERING):
             _log.info("cold start after a %s", "clean stop" if clean else "crash")
             await self._recover(desk, connection)
-        self._desk = desk
-        self.process.nursery.start_soon(self._serve_timer)
-        self.process.poller.after_sweep(self._on_sweep)
-        self.process.poller.run_hooks_soon()
+        self._check = FullCheck(
+            connection, self._met_damage, after_crash=not clean, clock=time.time
+        )
+        return desk
+
+    def _met_damage(self, error: BaseException, writing: bool) -> None:
+        """Have the next start build the file anew; a write that meets damage is a reason to start at once, but not twice in a row."""
+        if isinstance(error, Damaged):
+            self._check.tell(error.session_id, error.sequence)
+            if not error.by_sqlite:
+                return
+        _log.error("the store's file is damaged: %s", error)
+        path = Path(self._boot.home) / "store.db"
+        suspect(path).touch()
+        if writing and not rescued_lately(path, time.time()):
+            raise StoreDamaged("a write met a damaged page; the file is built anew") from error
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
         """Serve a new link of the front or of an agent; it replaces an older one."""
@@ -141,6 +219,9 @@ class StoreActor(ProcessActor):
             self._starts.linked(agent_id)
         else:
             self._publisher.add(link)
+            if self._desk is not None:
+                self._desk.imports.abandon()
+                self._tidy.set()
             # The front is started last: what an agent needs is there.
             self._starts.queue(self._to_start)
             self._to_start = []
@@ -164,7 +245,11 @@ class StoreActor(ProcessActor):
             link.flush()
             link.close()
         self._desk = None
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        self._check.stop()
         try:
+            stamp(self._connection, Path(self._boot.home) / "store.db")
             write_meta(self._connection, "clean", "1")
             self._connection.execute("pragma wal_checkpoint(truncate)")
         except sqlite3.Error as error:
@@ -176,7 +261,9 @@ class StoreActor(ProcessActor):
         """Keep what came until the sweep is over."""
         agent_id = self._peers[link]
         waiting = Waiting(link, ref, Item(agent_id, message))
-        if isinstance(message, WATCHES) and self._desk is not None:
+        if isinstance(message, turn.Draft):
+            self._keep(link, waiting)
+        elif isinstance(message, WATCHES) and self._desk is not None:
             # Takes effect between what this link asked for before it and after it.
             if self._intake.has_request_of(link):
                 self._write_due(self._desk)
@@ -186,7 +273,11 @@ class StoreActor(ProcessActor):
         elif isinstance(message, agent.Hello) and message.agent_id != agent_id:
             _log.error("%s says that it is %s", link.name, message.agent_id)
             link.close()
-        elif not self._intake.add(waiting):
+        else:
+            self._keep(link, waiting)
+
+    def _keep(self, link: Link, waiting: Waiting) -> None:
+        if not self._intake.add(waiting):
             # It sends all of it again, in order, on its next link.
             _log.error("%s sends more than can be kept: cut off", link.name)
             link.close()
@@ -201,6 +292,14 @@ class StoreActor(ProcessActor):
         self._intake.closed(link)
 
     def _on_sweep(self) -> None:
+        try:
+            self._sweep()
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                suspect(Path(self._boot.home) / "store.db").touch()
+            raise
+
+    def _sweep(self) -> None:
         if self._desk is None:
             return
         self._write_due(self._desk)
@@ -214,13 +313,27 @@ class StoreActor(ProcessActor):
             self._commit(desk, self._intake.take(now))
         self._set_timer(due)
 
+    def _write(self, desk: Desk, items: list[Item]) -> Result:
+        """Write a group; if the disk is full, once more with the space that is held back for this."""
+        result = desk.write(items)
+        error = result.error
+        full = error is not None and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+        if not full or not self._room.release():
+            return result
+        _log.error("the disk is full: the space held back for the end of turns is given up")
+        again = desk.write(items[len(result.answers) :])
+        result.effects.extend(again.effects)
+        return Result([*result.answers, *again.answers], result.effects, again.error)
+
     def _commit(self, desk: Desk, group: list[Waiting]) -> None:
-        result = desk.write([waiting.item for waiting in group])
+        result = self._write(desk, [waiting.item for waiting in group])
         now = trio.current_time()
         if result.error is not None:
             self._refuse(result.error, self._intake.stall(group[len(result.answers) :], now))
         elif self._intake.written(now):
             _log.warning("the disk takes writes again")
+        if self._upkeep is not None and desk.retention.after_commit():
+            self._upkeep.wake()
         self._publisher.publish(result.effects.items)
         self._answer(desk, group, result)
         for agent_id, bell in result.effects.bells:
@@ -258,36 +371,29 @@ class StoreActor(ProcessActor):
         )
 
     def _answer(self, desk: Desk, group: list[Waiting], result: Result) -> None:
-        acks: dict[tuple[Link, str], turn.Acked] = {}
+        last: dict[tuple[Link, str], tuple[turn.Draft, int | Refusal]] = {}
         for waiting, answer in zip(group, result.answers, strict=False):
             link, message = waiting.link, waiting.item.message
             if link is None:
                 continue
             if isinstance(message, turn.Draft):
                 assert not isinstance(answer, Message)
-                acks[link, message.session_id] = self._acked(desk, link, message, answer)
+                if isinstance(answer, Refusal):
+                    self._say(link, 0, _refusal(message, answer))
+                last[link, message.session_id] = message, answer
                 continue
             assert isinstance(answer, Message)
+            if isinstance(message, archive.AbortImport):
+                self._tidy.set()
             if isinstance(message, agent.Sleep) and isinstance(answer, Done):
                 self._asleep.add(waiting.item.agent_id)
             self._say(link, waiting.ref, answer)
-        for (link, _), ack in acks.items():
+        for (link, session_id), (draft, answer) in last.items():
+            if isinstance(answer, Refusal):
+                known = desk.journal.session(session_id)
+                answer = known.last_sequence if known is not None else 0
+            ack = turn.Acked(session_id=draft.session_id, event_id=draft.event_id, sequence=answer)
             self._say(link, 0, ack)
-
-    def _acked(
-        self, desk: Desk, link: Link, draft: turn.Draft, answer: int | Refusal
-    ) -> turn.Acked:
-        if isinstance(answer, Refusal):
-            refused = turn.DraftRefused(
-                session_id=draft.session_id,
-                event_id=draft.event_id,
-                code=answer.code,
-                message=answer.message,
-            )
-            self._say(link, 0, refused)
-            known = desk.journal.session(draft.session_id)
-            answer = known.last_sequence if known is not None else 0
-        return turn.Acked(session_id=draft.session_id, event_id=draft.event_id, sequence=answer)
 
     def _answer_read(self, desk: Desk, waiting: Waiting) -> None:
         link, message = waiting.link, waiting.item.message
@@ -334,14 +440,34 @@ class StoreActor(ProcessActor):
         for session_id in repairs.sessions_to_repair():
             try:
                 desk.transact(lambda session_id=session_id: repairs.repair_cold(session_id))  # type: ignore[misc]
-            except sqlite3.Error:
-                raise
-            except Exception:  # noqa: BLE001 # a bug there must not keep the daemon from starting
-                _log.exception("session %s cannot be repaired", session_id)
+            except Exception as error:  # noqa: BLE001 # one session must not keep the daemon from starting
+                self._not_repaired(error, f"session {session_id} cannot be repaired")
             await trio.lowlevel.checkpoint()
-        desk.transact(repairs.finish_rest)
+        rest = [(partial(repairs.finish, each), each) for each in repairs.agents_to_finish()]
+        rest += [(partial(repairs.close, each), each) for each in repairs.sessions_to_close()]
+        for action, name in rest:
+            try:
+                desk.transact(action)
+            except Exception as error:  # noqa: BLE001 # likewise
+                self._not_repaired(error, f"the end of {name} cannot be completed")
         self._to_start = repairs.agents_to_start()
         write_meta(connection, RECOVERING, "")
+
+    def _not_repaired(self, error: Exception, text: str) -> None:
+        if isinstance(error, sqlite3.Error) and (is_corrupt(error) or is_disk_error(error)):
+            raise error
+        _log.error("%s", text, exc_info=error)
+
+    async def _remove_imports(self) -> None:
+        """Remove in small pieces what is left of imports that were broken off."""
+        while True:
+            await self._tidy.wait()
+            self._tidy = trio.Event()
+            try:
+                while self._desk is not None and self._desk.remove_import_slice():  # noqa: ASYNC110 # a pause, not a wait
+                    await trio.sleep(IMPORT_PAUSE)
+            except sqlite3.Error as error:
+                _log.error("what is left of an import cannot be removed now: %s", error)
 
     def _ask_root(self, request: StartChild) -> None:
         self.process.root.cast(request)
@@ -362,3 +488,12 @@ class StoreActor(ProcessActor):
             await trio.sleep_until(self._timer_at)
             self._timer_at = float("inf")
             self.process.poller.run_hooks_soon()
+
+
+def _refusal(draft: turn.Draft, answer: Refusal) -> turn.DraftRefused:
+    return turn.DraftRefused(
+        session_id=draft.session_id,
+        event_id=draft.event_id,
+        code=answer.code,
+        message=answer.message,
+    )

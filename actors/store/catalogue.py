@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roost.actors.errors import DaemonError
 from roost.schemas.agent import AgentRow, AgentSpec
 from roost.schemas.approval import Permission
 from roost.schemas.base import AgentId, SessionId
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from roost.schemas.agent import AgentStatus
     from roost.schemas.session import SessionStatus
 
+# A row that cannot be read is left out, and must not shorten a page.
+NO_LIMIT: Final = -1
+UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError)
+STATES: Final = frozenset({"open", "closing", "closed", "importing"})
+
+_log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _agent_spec = msgspec.msgpack.Decoder(AgentSpec).decode
 _session_spec = msgspec.msgpack.Decoder(SessionSpec).decode
@@ -43,7 +51,7 @@ _AGENTS: Final = (
 )
 _ONE_SESSION = f"{_SESSION} where s.session_id = ?"
 _SESSIONS = (
-    f"{_SESSION} where (s.created_at, s.session_id) > (?, ?)"
+    f"{_SESSION} where (s.created_at, s.session_id) > (?, ?) and s.state not in ('importing', 'purging')"
     " order by s.created_at, s.session_id limit ?"
 )
 _SESSIONS_OF = (
@@ -61,7 +69,8 @@ _COUNTS = """select coalesce(sum(state <> 'closed'), 0), coalesce(sum(state = 'c
     coalesce(sum(last_sequence - first_sequence + 1), 0),
     (select count(*) from agents where state = 'live'),
     (select count(*) from turns where state = 'open'),
-    (select count(*) from pending where state = 'open') from sessions"""
+    (select count(*) from pending where state = 'open') from sessions
+    where state not in ('importing', 'purging')"""
 
 
 class Catalogue:
@@ -73,7 +82,10 @@ class Catalogue:
     def agent(self, agent_id: str) -> AgentRow | None:
         """Return an agent's record, or None."""
         row = self._db.execute(_ONE_AGENT, (agent_id,)).fetchone()
-        return None if row is None else self._agent_row(row)
+        try:
+            return None if row is None else self._agent_row(row)
+        except UNREADABLE as error:
+            raise _damaged(f"the record of agent {agent_id}") from error
 
     def agents(self, after: tuple[str, str], limit: int, ended: bool) -> Iterator[AgentRow]:
         """Yield records of agents in order, strictly after (creation time, id); a time of "" is looked up."""
@@ -84,8 +96,14 @@ class Catalogue:
             ).fetchone()
             created = str(found[0]) if found else "0"
         key = (int(created or 0), agent_id)
-        for row in self._db.execute(_AGENTS[ended], (*key, limit)):
-            yield self._agent_row(row)
+        for row in self._db.execute(_AGENTS[ended], (*key, NO_LIMIT)):
+            if limit <= 0:
+                break
+            try:
+                yield self._agent_row(row)
+                limit -= 1
+            except UNREADABLE:
+                _log.error("the record of agent %s is damaged: left out", row[0])
 
     def agent_state(self, agent_id: str) -> str:
         """Return `live`, `stopping`, `stopped`, or nothing for an unknown agent."""
@@ -115,16 +133,25 @@ class Catalogue:
     def session(self, session_id: str) -> SessionRow | None:
         """Return a session's record, or None."""
         row = self._db.execute(_ONE_SESSION, (session_id,)).fetchone()
-        return None if row is None else _session_row(row)
+        try:
+            return None if row is None else _session_row(row)
+        except UNREADABLE as error:
+            raise _damaged(f"the record of session {session_id}") from error
 
     def sessions(self, agent_id: str, after: tuple[int, str], limit: int) -> Iterator[SessionRow]:
         """Yield records of sessions in order, strictly after (creation time, id)."""
         if agent_id:
-            rows = self._db.execute(_SESSIONS_OF, (agent_id, *after, limit))
+            rows = self._db.execute(_SESSIONS_OF, (agent_id, *after, NO_LIMIT))
         else:
-            rows = self._db.execute(_SESSIONS, (*after, limit))
+            rows = self._db.execute(_SESSIONS, (*after, NO_LIMIT))
         for row in rows:
-            yield _session_row(row)
+            if limit <= 0:
+                break
+            try:
+                yield _session_row(row)
+                limit -= 1
+            except UNREADABLE as error:
+                _log.error("a session's record is damaged: left out (%s)", error)
 
     def live_sessions(self, agent_id: str) -> list[SessionId]:
         """Return the sessions of an agent that are not closed, oldest first."""
@@ -146,6 +173,10 @@ class Catalogue:
         names = ", ".join(f"{name} = ?" for name in columns)
         sql = f"update sessions set {names} where session_id = ?"
         self._db.execute(sql, (*columns.values(), session_id))
+
+    def session_count(self) -> int:
+        """Return how many sessions there are, closed ones included."""
+        return int(self._db.execute("select count(*) from sessions").fetchone()[0])
 
     def set_delivered(self, sequences: dict[str, int]) -> None:
         """Keep the last sequences written to any client; they only grow."""
@@ -213,6 +244,10 @@ class Catalogue:
         )
 
 
+def _damaged(what: str) -> DaemonError:
+    return DaemonError("EVENT_SCHEMA_INCOMPATIBLE", f"{what} is damaged")
+
+
 def _agent_status(state: str, down: bool, running: bool, failed: bool) -> AgentStatus:
     if state in {"stopping", "stopped"}:
         return "stopping" if state == "stopping" else "stopped"
@@ -234,6 +269,8 @@ def _session_status(state: str, running: bool, waiting: bool) -> SessionStatus:
 def _session_row(row: tuple[object, ...]) -> SessionRow:
     spec, state, last, first, delivered, turns, closed_at, reason, cleared, recovered = row[:10]
     queued, running, waiting = row[10:]
+    if state not in STATES:
+        raise ValueError(f"a session is never {state!r}")
     values = {
         "spec": _session_spec(spec),  # type: ignore[arg-type] # columns have the types of the schema
         "state": state,

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from roost.actors.store.journal import CALL_CLOSED, CALL_OPENED
 from roost.schemas.turn import (
     AddUsage,
     BeginTurn,
+    ClaimCall,
     EndTurn,
     OpenPending,
     SetRunnerState,
+    SettleCall,
     SettlePending,
 )
 
@@ -70,6 +73,11 @@ class Changes:
                 case AddUsage():
                     if not draft.body:
                         refusal = Refusal(INCOMPATIBLE, "usage comes with an event")
+                case ClaimCall():
+                    refusal = self._check_claim(session, draft, change)
+                case SettleCall():
+                    if draft.type not in CALL_CLOSED:
+                        refusal = Refusal(INCOMPATIBLE, "a call is settled by its last event")
             if refusal is not None:
                 return refusal
         return None
@@ -89,6 +97,11 @@ class Changes:
                 case AddUsage():
                     usage = (change.input_tokens, change.output_tokens, change.cost_usd)
                     self._journal.db.execute(_USAGE, (*usage, session.key))
+                case ClaimCall(call_id=call_id, fingerprint=fingerprint):
+                    self._lifecycle.ledger.claim(session.key, call_id, fingerprint)
+                case SettleCall(call_id=call_id, state=state):
+                    sequence = session.last_sequence + 1
+                    self._lifecycle.ledger.settle(session.key, call_id, state, sequence)
                 case EndTurn(turn_id=turn_id):
                     self._lifecycle.settle_rest(session, turn_id)
 
@@ -123,6 +136,13 @@ class Changes:
         if not draft.body and self._turns.turn_exists(change.turn_id):
             return None
         return Refusal(INCOMPATIBLE, f"turn {change.turn_id} is not open")
+
+    def _check_claim(self, session: Session, draft: Draft, change: ClaimCall) -> Refusal | None:
+        if draft.type != CALL_OPENED:
+            return Refusal(INCOMPATIBLE, "a call is claimed by its start")
+        ledger = self._lifecycle.ledger
+        code = ledger.refusal(session.key, change.call_id, change.fingerprint)
+        return Refusal(code, f"call {change.call_id} cannot start") if code else None
 
     def _check_settle(
         self, session: Session, draft: Draft, change: SettlePending

@@ -19,19 +19,20 @@ APPLICATION_ID = 0x526F_6F73
 LOCK_TIMEOUT = 20.0
 LOCK_POLL = 0.02
 CACHE_KIB = 16_384
+PAGE_BYTES = 4_096
 BUSY_SECONDS = 5.0
+# What an event takes in the file besides its text: its row, and its entries in two indexes.
+EVENT_BYTES = 200
 
-# Errors of the disk or of the file: whatever was in the transaction is not at fault.
+# Errors of the disk: whatever was in the transaction is not at fault.
 DISK_ERRORS = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOTADB,
     }
 )
 
@@ -99,6 +100,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             granted_at integer not null,
             primary key (agent_id, session, grant_key)) without rowid""",
     ),
+    (
+        # What the events of a session take, and up to which sequence their rows are gone.
+        "alter table sessions add column bytes integer not null default 0",
+        "alter table sessions add column removed integer not null default 0",
+        f"""update sessions set bytes = coalesce((select sum(length(body) + {EVENT_BYTES}) from events
+            where session = sessions.key), 0)""",
+        "create index sessions_removing on sessions(key) where removed < first_sequence - 1",
+        "create index sessions_purging on sessions(key) where state = 'purging'",
+        "create index sessions_closed on sessions(closed_at) where state = 'closed'",
+        "create index sessions_importing on sessions(key) where state = 'importing'",
+        """create table tool_ledger(
+            session integer not null, call_id text not null, fingerprint blob not null,
+            state text not null default 'running', at integer not null,
+            sequence integer not null default 0, primary key (session, call_id)) without rowid""",
+        "create index tool_ledger_completed on tool_ledger(at) where state = 'completed'",
+    ),
 )
 
 
@@ -162,9 +179,29 @@ def cannot_open(path: Path, error: sqlite3.Error) -> str:
 
 
 def is_disk_error(error: sqlite3.Error) -> bool:
-    """Return whether the disk or the file is at fault, and not what was to be written."""
+    """Return whether the disk is at fault, and neither the file nor what was to be written."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in DISK_ERRORS
+
+
+def is_corrupt(error: BaseException | None) -> bool:
+    """Return whether an error says that the file is damaged; to try again is of no use."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_no_text(error: BaseException) -> bool:
+    """Return whether an error says that a stored text is none."""
+    return isinstance(error, sqlite3.OperationalError) and "decode" in str(error)
+
+
+def take_any_text(connection: sqlite3.Connection) -> None:
+    """Read texts that are none as if they were, with marks in place of what cannot be read; it is slower."""
+    connection.text_factory = _any_text
+
+
+def _any_text(text: bytes) -> str:
+    return text.decode(errors="replace")
 
 
 def read_meta(connection: sqlite3.Connection, key: str) -> str:
@@ -199,7 +236,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, wal_autocheckpoint: int
         )
     if not tables:
         # Fixed by the first page that is written, so before anything else.
-        connection.execute("pragma page_size = 4096")
+        connection.execute(f"pragma page_size = {PAGE_BYTES}")
         connection.execute("pragma auto_vacuum = incremental")
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
     connection.execute("pragma journal_mode = wal")
@@ -207,6 +244,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, wal_autocheckpoint: int
     connection.execute(f"pragma wal_autocheckpoint = {wal_autocheckpoint}")
     connection.execute(f"pragma cache_size = -{CACHE_KIB}")
     connection.execute("pragma temp_store = memory")
+    # A log that grew under a long reader is cut down again, and what is deleted is not written over.
+    connection.execute(f"pragma journal_size_limit = {2 * wal_autocheckpoint * PAGE_BYTES}")
+    connection.execute("pragma secure_delete = fast")
     _migrate(connection, version)
 
 
@@ -220,4 +260,6 @@ def _migrate(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(statement)
     if not version:
         write_meta(connection, "epoch", secrets.token_hex(8))
+    # A second witness of the version: the header's number has no checksum.
+    write_meta(connection, "format", str(len(MIGRATIONS)))
     connection.execute("commit")

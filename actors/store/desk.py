@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roost.actors.errors import DaemonError, Internal
+from roost.actors.store.capacity import Capacity
 from roost.actors.store.catalogue import Catalogue
 from roost.actors.store.changes import INCOMPATIBLE, Refusal
-from roost.actors.store.database import is_disk_error, read_meta
+from roost.actors.store.database import (
+    is_corrupt,
+    is_disk_error,
+    is_no_text,
+    read_meta,
+    take_any_text,
+)
 from roost.actors.store.drafts import Drafts
 from roost.actors.store.effects import Effects
+from roost.actors.store.imports import Imports
 from roost.actors.store.inbox import Inboxes
 from roost.actors.store.journal import Journal
+from roost.actors.store.ledger import Ledger
 from roost.actors.store.lifecycle import Lifecycle
 from roost.actors.store.messages import Messages
 from roost.actors.store.reads import Reads
 from roost.actors.store.repair import Repairs
 from roost.actors.store.requests import Requests
+from roost.actors.store.retention import Retention
 from roost.actors.store.turns import Turns
-from roost.schemas import agent, approval, session, turn
+from roost.schemas import agent, approval, archive, session, turn
 from roost.schemas.base import Done, Message
 from roost.schemas.control import ChildReport
 
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from roost.config.model import Settings
+
+DAMAGED_TEXT: Final = "the store's file is damaged in a place that this needs"
 
 _log = logging.getLogger(__name__)
 
@@ -69,11 +81,13 @@ class Desk:
     ) -> None:
         self.journal = Journal(connection, clock)
         catalogue = Catalogue(connection)
-        lifecycle = Lifecycle(self.journal, catalogue, Turns(connection))
+        capacity = Capacity(settings.store)
+        ledger = Ledger(self.journal, settings.store.ledger_entries)
+        lifecycle = Lifecycle(self.journal, catalogue, Turns(connection), ledger, capacity)
         event_bytes = settings.limits.event_bytes
         self.catalogue = catalogue
         self.repairs = Repairs(lifecycle)
-        self._drafts = Drafts(lifecycle, event_bytes)
+        self._drafts = Drafts(lifecycle, self.repairs, event_bytes)
         self._messages = Messages(
             lifecycle,
             check_room,
@@ -82,7 +96,15 @@ class Desk:
         )
         self._requests = Requests(lifecycle, self._messages, self.repairs, check_room, is_running)
         self._inboxes = Inboxes(lifecycle)
+        self.imports = Imports(lifecycle, check_room)
+        self._on_damage: Callable[[BaseException, bool], None] = lambda error, writing: None
         self._reads = Reads(lifecycle, read_meta(connection, "epoch"))
+        self.retention = Retention(lifecycle, settings.retention, self.tidy)
+
+    def heed(self, on_damage: Callable[[BaseException, bool], None]) -> None:
+        """Have the function told of damage that is met, and whether it was in a write; what it raises is let through."""
+        self._on_damage = on_damage
+        self._reads.met_damage = lambda error: on_damage(error, False)
 
     def write(self, items: Sequence[Item]) -> Result:
         """Carry out a group durably, all of it but for what is refused; nothing of it if the disk does not take it."""
@@ -92,6 +114,10 @@ class Desk:
             self.journal.rollback()
             if is_disk_error(error):
                 return Result([], Effects(), error)
+            if is_corrupt(error):
+                self._on_damage(error, True)
+            elif is_no_text(error):
+                take_any_text(self.journal.db)
             _log.exception("a group of %d failed", len(items))
         except Disturbed:
             self.journal.rollback()
@@ -114,12 +140,45 @@ class Desk:
             self.journal.rollback()
             raise
 
+    def remove_import_slice(self) -> bool:
+        """Remove some of what is left of imports that were broken off; return whether there may be more."""
+        more = False
+
+        def remove() -> None:
+            nonlocal more
+            more = self.imports.remove_slice()
+
+        self.transact(remove)
+        return more
+
+    def tidy(self, action: Callable[[], None]) -> Effects:
+        """Carry out what may be undone by a power cut; it is on the disk with the next group at the latest."""
+        db = self.journal.db
+        db.execute("pragma synchronous = normal")
+        try:
+            return self.transact(action)
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                self._on_damage(error, False)
+            raise
+        finally:
+            db.execute("pragma synchronous = full")
+
     def read(self, agent_id: str, message: Message) -> Message:
         """Answer a call that writes nothing."""
         try:
             return self._read(agent_id, message)
         except DaemonError as error:
             return error.refused()
+        except sqlite3.Error as error:
+            if is_no_text(error) and self.journal.db.text_factory is str:
+                take_any_text(self.journal.db)
+                return self.read(agent_id, message)
+            _log.exception("%s failed", type(message).__name__)
+            if is_corrupt(error):
+                self._on_damage(error, False)
+                return DaemonError(INCOMPATIBLE, DAMAGED_TEXT).refused()
+            return Internal().refused()
         except Exception:  # noqa: BLE001 # likewise
             _log.exception("%s failed", type(message).__name__)
             return Internal().refused()
@@ -198,6 +257,13 @@ class Desk:
                 return self._requests.end_agent(message)
             case agent.FinishAgent():
                 return self._requests.finish_agent(message)
+            case (
+                archive.BeginImport()
+                | archive.ImportEvents()
+                | archive.FinishImport()
+                | archive.AbortImport()
+            ):
+                return self.imports.take(message)
             case session.Delivered(sequences=sequences):
                 self.catalogue.set_delivered(sequences)
                 return Done()
@@ -227,6 +293,8 @@ class Desk:
                 return self._reads.page(message, agent_id)
             case turn.PullInbox(session_id=session_id):
                 return self._inboxes.read(agent_id, session_id)
+            case turn.RecallCall():
+                return self._reads.call(message, agent_id)
             case agent.GetAgent():
                 return self._reads.agent(message.agent_id)
             case agent.ListAgents():

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roost.actors.store.capacity import FULL
 from roost.actors.store.changes import INCOMPATIBLE, Changes, Refusal
 from roost.actors.store.journal import CALL_CLOSED, CALL_OPENED, decode_head, note_call
-from roost.schemas import event
+from roost.schemas import canonical, event
+from roost.schemas.canonical import NotCanonical
+from roost.schemas.turn import ClaimCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roost.actors.store.journal import Head, Session, Written
     from roost.actors.store.lifecycle import Lifecycle
+    from roost.actors.store.repair import Repairs
     from roost.schemas.turn import Draft
 
 OWN_TYPES: Final = frozenset({"session.created", "session.closed"})
@@ -32,9 +36,11 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 class Drafts:
     """The drafts of one group, in the transaction that is open."""
 
-    def __init__(self, lifecycle: Lifecycle, max_event_bytes: int) -> None:
+    def __init__(self, lifecycle: Lifecycle, repairs: Repairs, max_event_bytes: int) -> None:
         self._journal = lifecycle.journal
         self._turns = lifecycle.turns
+        self._repairs = repairs
+        self._capacity = lifecycle.capacity
         self._changes = Changes(lifecycle)
         self._max_bytes = max_event_bytes - SPLICED
         self._known: dict[str, Written] = {}
@@ -64,10 +70,15 @@ class Drafts:
                 return Refusal(INCOMPATIBLE, "the event is not readable")
             if not _matches(head, draft):
                 return Refusal(INCOMPATIBLE, "the event is not what its envelope says")
+            if head.type == CALL_OPENED and not _claims(draft, head):
+                return Refusal(INCOMPATIBLE, "a call starts without being claimed")
         if draft.changes:
             refusal = self._changes.check(session, draft)
             if refusal is not None:
                 return refusal
+        if self._capacity.is_bounded and head is not None and self._is_full(session, draft):
+            self._repairs.stop_full(session)
+            return Refusal(FULL, f"the log of session {session.session_id} is full")
         return self._write(session, draft, head)
 
     def _write(self, session: Session, draft: Draft, head: Head | None) -> int:
@@ -101,6 +112,9 @@ class Drafts:
             return Refusal("TIED", f"draft {draft.tied_to} was not written")
         return None
 
+    def _is_full(self, session: Session, draft: Draft) -> bool:
+        return not self._capacity.has_room(session, draft.type, len(draft.body))
+
     def _has_written(self, session: Session, event_id: str) -> bool:
         """Return whether an earlier draft was written; one without an event is known by what it settled."""
         return (
@@ -121,6 +135,13 @@ def _matches(head: Head, draft: Draft) -> bool:
     )
 
 
+def _claims(draft: Draft, head: Head) -> bool:
+    return any(
+        isinstance(change, ClaimCall) and change.call_id == head.tool_call_id
+        for change in draft.changes
+    )
+
+
 def _same_again(session: Session, draft: Draft, known: Written) -> int | Refusal:
     """A draft sent again is answered with what it has become; another event under its id is refused."""
     if known.session == session.key and _is_same(known.body, draft.body):
@@ -132,9 +153,13 @@ def _is_same(stored: bytes, sent: bytes) -> bool:
     if stored == sent:
         return True
     try:
-        first, second = _decode(stored), _decode(sent)
-    except msgspec.DecodeError:
+        return _canonical(stored) == _canonical(sent)
+    except (msgspec.DecodeError, NotCanonical):
         return False
-    first.setdefault("metadata", {})
-    second.setdefault("metadata", {})
-    return first == second
+
+
+def _canonical(body: bytes) -> bytes:
+    """Return what two drafts are compared by; no metadata is as good as empty metadata."""
+    draft: dict[str, object] = {"metadata": {}}
+    draft.update(_decode(body))
+    return canonical.encode(draft)

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 class Batch:
     """Events of one session that follow each other."""
 
-    __slots__ = ("agent_id", "bodies", "first", "session_id")
+    __slots__ = ("agent_id", "bodies", "first", "session_id", "size")
 
     def __init__(self, session_id: SessionId, agent_id: AgentId, first: int, body: bytes) -> None:
         self.session_id = session_id
         self.agent_id = agent_id
         self.first = first
         self.bodies = [body]
+        self.size = len(body)
+
+    def add(self, body: bytes) -> None:
+        """Add the event that follows."""
+        self.bodies.append(body)
+        self.size += len(body)
 
     def message(self) -> EventBatch:
         """Return the batch as it is published."""
@@ -50,7 +56,7 @@ class Effects:
             batch = self._batches[session_id] = Batch(session_id, agent_id, sequence, body)
             self.items.append(batch)
         else:
-            batch.bodies.append(body)
+            batch.add(body)
 
     def publish(self, item: MessageChanged | PendingChanged) -> None:
         """Publish something about one session, after the events so far and before the next one."""

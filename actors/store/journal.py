@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
-from zlib import crc32
 
 import msgspec
 import uuid_utils
 
+from roost.actors.store.database import EVENT_BYTES
 from roost.actors.store.effects import Effects
+from roost.actors.store.paging import Range, damaged_upto, read_page, turn_bodies
+from roost.actors.store.sealing import seal
 from roost.schemas.base import EventId, SessionId
 from roost.schemas.unions import event_encoder
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from roost.actors.store.paging import Damaged, PageRow
     from roost.schemas.base import AgentId
     from roost.schemas.event import AnyEvent
 
@@ -29,23 +32,16 @@ IDS_AT_ONCE: Final = 512
 CALL_OPENED: Final = "tool.call.started"
 CALL_CLOSED: Final = frozenset({"tool.call.completed", "tool.call.failed"})
 
-_LOAD = """select s.key, s.agent_id, s.state, s.generation, s.last_sequence,
+_LOAD = """select s.key, s.agent_id, s.state, s.generation, s.last_sequence, s.first_sequence, s.bytes,
     coalesce(t.turn_id, ''), coalesce(t.first_sequence, 0)
     from sessions s left join turns t on t.session = s.key and t.state = 'open'
     where s.session_id = ?"""
+_HIGHEST = "select max(event_id) from events"
 _INSERT = """insert into events(session, sequence, event_id, type, turn_id, body, crc)
     values(?, ?, ?, ?, ?, ?, ?)"""
-_COUNTERS = "update sessions set last_sequence = ? where key = ?"
+_COUNTERS = "update sessions set last_sequence = ?, bytes = ? where key = ?"
 _CALLS = """select body from events where session = ? and sequence >= ?
     and type in ('tool.call.started', 'tool.call.completed', 'tool.call.failed') order by sequence"""
-_TURN = """select body, crc from events where session = ? and sequence >= ?
-    and type <> 'agent.message.delta' order by sequence"""
-_PAGE = """select sequence, turn_id, body, crc from events
-    where session = ? and sequence > ? and sequence <= ? order by sequence limit ?"""
-
-
-class Damaged(Exception):
-    """A stored event is not what was written."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -68,7 +64,9 @@ class Session:
 
     __slots__ = (
         "agent_id",
+        "bytes",
         "calls",
+        "first_sequence",
         "generation",
         "key",
         "last_sequence",
@@ -84,6 +82,8 @@ class Session:
         self.state = "open"
         self.generation = 0
         self.last_sequence = 0
+        self.first_sequence = 1
+        self.bytes = 0
         self.turn_id = ""
         self.calls: set[str] = set()
 
@@ -96,12 +96,8 @@ class Written(NamedTuple):
     body: bytes
 
 
-class PageRow(NamedTuple):
-    """One event of a page."""
-
-    sequence: int
-    turn_id: str
-    body: bytes
+# session, sequence, event_id, type, turn_id, body, crc
+Row = tuple[int, int, str, str, str, bytes, int]
 
 
 class Journal:
@@ -112,12 +108,20 @@ class Journal:
         self.clock = clock
         self.effects = Effects()
         self._sessions: dict[str, Session] = {}
-        self._rows: list[tuple[int, int, str, str, str, bytes, int]] = []
-        self._written: dict[str, Written] = {}
+        self._rows: list[Row] = []
+        self._written: dict[str, Row] = {}
+        self._changed: dict[int, Session] = {}
+        self._added = 0
+        # The sessions that the last transaction has written to; what all events take, counted from 0 unless it is set.
+        self.grown: dict[int, Session] = {}
+        self.total_bytes = 0
+        # How many transactions have been undone: what was counted in one of them has to be counted anew.
+        self.undone = 0
 
     def begin(self) -> None:
         """Open a transaction."""
         self.effects = Effects()
+        self.grown.clear()
         self.db.execute("begin immediate")
 
     def commit(self) -> Effects:
@@ -129,6 +133,8 @@ class Journal:
         self.flush()
         self.db.execute("commit")
         self._written.clear()
+        self.total_bytes += self._added
+        self._added = 0
         if len(self._sessions) > MAX_CACHED:
             self._sessions.clear()
         effects, self.effects = self.effects, Effects()
@@ -136,9 +142,13 @@ class Journal:
 
     def rollback(self) -> None:
         """Undo the transaction, in memory too."""
+        self.undone += 1
         self._sessions.clear()
         self._rows.clear()
         self._written.clear()
+        self._changed.clear()
+        self._added = 0
+        self.grown.clear()
         self.effects = Effects()
         if self.db.in_transaction:
             self.db.execute("rollback")
@@ -148,8 +158,10 @@ class Journal:
         if not self._rows:
             return
         self.db.executemany(_INSERT, self._rows)
-        last = {row[0]: row[1] for row in self._rows}
-        self.db.executemany(_COUNTERS, [(sequence, key) for key, sequence in last.items()])
+        counters = [(s.last_sequence, s.bytes, s.key) for s in self._changed.values()]
+        self.db.executemany(_COUNTERS, counters)
+        self.grown.update(self._changed)
+        self._changed.clear()
         self._rows.clear()
 
     @property
@@ -179,10 +191,28 @@ class Journal:
         """Write an event and return its sequence."""
         sequence = session.last_sequence + 1
         session.last_sequence = sequence
-        self._rows.append((session.key, sequence, event_id, kind, turn_id, body, crc32(body)))
-        self._written[event_id] = Written(session.key, sequence, body)
+        size = len(body) + EVENT_BYTES
+        session.bytes += size
+        self._added += size
+        self._changed[session.key] = session
+        row = (
+            session.key,
+            sequence,
+            event_id,
+            kind,
+            turn_id,
+            body,
+            seal(session.key, sequence, body),
+        )
+        self._rows.append(row)
+        self._written[event_id] = row
         self.effects.event(session.session_id, session.agent_id, sequence, body)
         return sequence
+
+    def adopt(self, session: Session) -> None:
+        """Count a session that has got its events from elsewhere, in the transaction that is open."""
+        self.grown[session.key] = session
+        self._added += session.bytes
 
     def record(self, session: Session, event: AnyEvent) -> int:
         """Write an event of the store's own and return its sequence."""
@@ -197,8 +227,11 @@ class Journal:
     def find(self, event_ids: Sequence[str]) -> dict[str, Written]:
         """Return those of the events that are in the log already."""
         found: dict[str, Written] = {}
+        # Ids grow with time, so that a new event's is mostly above all that are there, and is not looked for.
+        highest = self.db.execute(_HIGHEST).fetchone()[0] or ""
+        event_ids = [event_id for event_id in event_ids if event_id <= highest]
         for start in range(0, len(event_ids), IDS_AT_ONCE):
-            part = list(event_ids[start : start + IDS_AT_ONCE])
+            part = event_ids[start : start + IDS_AT_ONCE]
             # Few statements, so that each stays prepared: the list is filled up to a power of two.
             size = 1 << (len(part) - 1).bit_length()
             marks = ",".join("?" * size)
@@ -211,47 +244,41 @@ class Journal:
 
     def written(self, event_id: str) -> Written | None:
         """Return an event written in this transaction."""
-        return self._written.get(event_id)
+        row = self._written.get(event_id)
+        return None if row is None else Written(row[0], row[1], row[5])
 
-    def turn_events(self, session: Session, first: int) -> Iterator[bytes]:
-        """Yield the events from a sequence on, without text deltas.
-
-        Raises:
-            Damaged: one of them has changed on the disk.
-        """
+    def turn_events(self, session: Session, first: int) -> tuple[list[bytes], Damaged | None]:
+        """Return the events from a sequence on, without text deltas, and what is damaged of them first."""
         self.flush()
-        for body, crc in self.db.execute(_TURN, (session.key, first)):
-            yield _checked(body, crc)
+        return turn_bodies(self.db, _range(session, first - 1, session.last_sequence))
 
     def read(
         self, session: Session, after: int, upto: int, limit: int, max_bytes: int
     ) -> list[PageRow]:
         """Return the events with `after` < sequence ≤ `upto`, at most `limit` and, but for the first, `max_bytes`.
 
+        Those before the first damaged one are returned.
+
         Raises:
-            Damaged: one of them has changed on the disk.
+            Damaged: the first of them is damaged, or gone.
         """
-        rows: list[PageRow] = []
-        size = 0
-        cursor = self.db.execute(_PAGE, (session.key, after, upto, limit))
-        for sequence, turn_id, body, crc in cursor:
-            size += len(body)
-            if rows and size > max_bytes:
-                break
-            rows.append(PageRow(sequence, turn_id, _checked(body, crc)))
-        cursor.close()
-        return rows
+        return read_page(self.db, _range(session, after, upto), limit, max_bytes)
+
+    def damaged_upto(self, session: Session, after: int, upto: int) -> int:
+        """Return the last of the damaged events that begin after this sequence."""
+        return damaged_upto(self.db, _range(session, after, upto))
 
     def _load(self, session_id: str) -> Session | None:
         row = self.db.execute(_LOAD, (session_id,)).fetchone()
         if row is None:
             return None
         session = Session(SessionId(session_id), row[1], row[0])
-        session.state, session.generation, session.last_sequence, session.turn_id = row[2:6]
+        session.state, session.generation, session.last_sequence = row[2:5]
+        session.first_sequence, session.bytes, session.turn_id = row[5:8]
         if session.turn_id:
             # The calls are only counted: a damaged one is told where it is read.
             with suppress(msgspec.DecodeError):
-                for (body,) in self.db.execute(_CALLS, (session.key, row[6])):
+                for (body,) in self.db.execute(_CALLS, (session.key, row[8])):
                     note_call(session, decode_head(body))
         return session
 
@@ -264,7 +291,7 @@ def note_call(session: Session, head: Head) -> None:
         session.calls.discard(head.tool_call_id)
 
 
-def _checked(body: bytes, crc: int) -> bytes:
-    if crc32(body) != crc:
-        raise Damaged("a stored event does not have its checksum")
-    return body
+def _range(session: Session, after: int, upto: int) -> Range:
+    # What has been removed may still be there for a moment.
+    first = max(after, session.first_sequence - 1)
+    return Range(session.key, session.session_id, first, min(upto, session.last_sequence))

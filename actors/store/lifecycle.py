@@ -16,8 +16,10 @@ from roost.schemas.turn import Bell, Cancelled
 if TYPE_CHECKING:
     from typing import Literal
 
+    from roost.actors.store.capacity import Capacity
     from roost.actors.store.catalogue import Catalogue
     from roost.actors.store.journal import Journal, Session
+    from roost.actors.store.ledger import Ledger
     from roost.actors.store.turns import MessageRow, TurnRow, Turns
     from roost.schemas.agent import AgentRow, AgentStatus
     from roost.schemas.approval import PendingRow
@@ -28,10 +30,19 @@ if TYPE_CHECKING:
 class Lifecycle:
     """Changes that belong together, all in the transaction that is open."""
 
-    def __init__(self, journal: Journal, catalogue: Catalogue, turns: Turns) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        catalogue: Catalogue,
+        turns: Turns,
+        ledger: Ledger,
+        capacity: Capacity,
+    ) -> None:
         self.journal = journal
         self.catalogue = catalogue
         self.turns = turns
+        self.ledger = ledger
+        self.capacity = capacity
 
     def need_session(self, session_id: str) -> Session:
         """Return an open session of a live agent.
@@ -138,9 +149,11 @@ class Lifecycle:
                 timestamp=self.journal.clock(),
                 session_id=session.session_id,
                 turn_id=turn.turn_id,
-                reason=reason,
+                reason=reason[: event.MAX_REASON],
             )
-            self.journal.record(session, requested)
+            # A turn can be cancelled without it; what room is left is for its end.
+            if self.capacity.has_room(session, "cancellation.requested"):
+                self.journal.record(session, requested)
         cancelled = Cancelled(turn_id=TurnId(turn.turn_id), reason=turn.cancel_reason or reason)
         bell = Bell(session_id=session.session_id, items=(cancelled,))
         if wake:
@@ -191,7 +204,7 @@ class Lifecycle:
             id=self.journal.new_id(),
             timestamp=self.journal.clock(),
             session_id=session.session_id,
-            reason=row.close_reason or None,
+            reason=(row.close_reason or "")[: event.MAX_REASON] or None,
         )
         self.journal.record(session, closed)
         session.state = "closed"

@@ -16,6 +16,7 @@ from roost.actors.errors import (
     Overloaded,
     WrongState,
 )
+from roost.actors.store.capacity import full
 from roost.schemas import event
 from roost.schemas.base import MessageId
 from roost.schemas.turn import (
@@ -72,9 +73,11 @@ class Messages:
         Raises:
             DaemonError: it does not (`INPUT_TOO_LARGE`).
         """
-        size = len(message.content) + len(message.metadata) + ENVELOPE_BYTES
-        if len(message.text) * 6 > len(message.content):
-            size = max(size, len(_encode(message.text)) + len(message.metadata) + ENVELOPE_BYTES)
+        size = len(message.content)
+        if len(message.text) * 6 > size:
+            size = max(size, len(_encode(message.text)))
+        ids = (message.message_id, message.stream_id, message.client_message_id)
+        size += len(message.metadata) + len(_encode(ids)) + ENVELOPE_BYTES
         if size > self._max_bytes:
             text = f"the message is too large: {size} bytes, at most {self._max_bytes} are stored"
             data = {"limit": self._max_bytes, "size": size}
@@ -88,6 +91,8 @@ class Messages:
         session = self._lifecycle.need_session(request.session_id)
         self.check_size(request)
         self._check_room()
+        if not self._lifecycle.capacity.has_room(session, "user.message", len(request.content)):
+            raise full(session.session_id)
         queued = self._turns.queued_count(session.key)
         if queued >= self._max_queued:
             raise Overloaded(
@@ -155,6 +160,9 @@ class Messages:
             raise InvalidArgument(text)
         if request.state not in ALLOWED[row.kind]:
             raise InvalidArgument(f"a request of kind {row.kind} cannot be {request.state}")
+        kind = f"tool.approval.{'approved' if request.state == 'approved' else 'rejected'}"
+        if row.kind == "approval" and not self._lifecycle.capacity.has_room(session, kind):
+            raise full(session.session_id)
         now = self._journal.now()
         settled = msgspec.structs.replace(
             row,
@@ -222,7 +230,7 @@ class Messages:
     ) -> event.ToolApprovalApproved | event.ToolApprovalRejected:
         metadata: dict[str, object] = {"scope": row.scope}
         if row.by:
-            metadata["by"] = row.by
+            metadata["by"] = row.by[:MAX_REASON]
         if row.state == "approved":
             return event.ToolApprovalApproved(
                 id=self._journal.new_id(),
@@ -235,6 +243,7 @@ class Messages:
             )
         denied = row.state == "denied"
         default = "Denied by the user" if denied else "Cancelled by the user"
+        reason = row.reason.strip()[:MAX_REASON]
         return event.ToolApprovalRejected(
             id=self._journal.new_id(),
             timestamp=self._journal.clock(),
@@ -243,7 +252,7 @@ class Messages:
             tool_name=row.tool_name,
             tool_call_id=row.request_id,
             error_code="APPROVAL_REJECTED" if denied else "TOOL_CANCELLED",
-            reason=row.reason.strip()[:MAX_REASON] or default,
+            reason=reason if event.has_ink(reason) else default,
             metadata=metadata,
         )
 

@@ -77,7 +77,7 @@ def _parts(items: list[PublishedItem | Batch]) -> list[tuple[PublishedItem, ...]
     size = 0
     for item in items:
         for piece in _pieces(item) if isinstance(item, Batch) else (item,):
-            length = sum(map(len, piece.bodies)) if isinstance(piece, Batch) else 0
+            length = piece.size if isinstance(piece, Batch) else 0
             if part and size + length > MAX_PUBLISHED:
                 parts.append(tuple(part))
                 part, size = [], 0
@@ -89,7 +89,7 @@ def _parts(items: list[PublishedItem | Batch]) -> list[tuple[PublishedItem, ...]
 
 
 def _pieces(batch: Batch) -> list[Batch]:
-    if sum(map(len, batch.bodies)) <= MAX_PUBLISHED:
+    if batch.size <= MAX_PUBLISHED:
         return [batch]
     pieces: list[Batch] = []
     room = 0
@@ -99,6 +99,6 @@ def _pieces(batch: Batch) -> list[Batch]:
             pieces.append(piece)
             room = MAX_PUBLISHED - len(body)
         else:
-            pieces[-1].bodies.append(body)
+            pieces[-1].add(body)
             room -= len(body)
     return pieces

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from roost.actors.errors import DaemonError, NotFound
-from roost.actors.store.journal import Damaged
+from roost.actors.store.paging import Damaged
 from roost.schemas.agent import Agents
 from roost.schemas.approval import Permission, Permissions
 from roost.schemas.session import Page, Sessions, Watched
+from roost.schemas.turn import CallRecalled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from roost.actors.store.journal import Session
     from roost.actors.store.lifecycle import Lifecycle
+    from roost.actors.store.paging import PageRow
     from roost.schemas.agent import AgentRow, AgentSpec, ListAgents
     from roost.schemas.approval import ListPermissions
     from roost.schemas.session import Counts, ListSessions, ReadPage, SessionRow
+    from roost.schemas.turn import RecallCall
 
 MAX_ROWS: Final = 1_000
 MAX_PAGE: Final = 1_024
@@ -39,6 +42,7 @@ class Reads:
         self._turns = lifecycle.turns
         self._catalogue = lifecycle.catalogue
         self._epoch = epoch
+        self.met_damage: Callable[[BaseException], None] = _nobody
 
     def agent(self, agent_id: str) -> AgentRow:
         """Return an agent's record."""
@@ -87,20 +91,38 @@ class Reads:
         limit = min(max(request.max_events, 0), MAX_PAGE)
         upto = request.upto or NO_BOUND
         size = min(request.max_bytes, MAX_PAGE_BYTES)
+        damaged = 0
         try:
             rows = self._journal.read(session, request.after, upto, limit, size)
         except Damaged as error:
-            raise DaemonError("EVENT_SCHEMA_INCOMPATIBLE", str(error)) from error
+            self.met_damage(error)
+            if not request.skip_damaged:
+                raise damaged_event(error) from error
+            damaged = self._journal.damaged_upto(session, error.sequence - 1, upto)
+            rows = self._behind(session, damaged, upto, limit, size)
         turn_ids = dict.fromkeys(row.turn_id for row in rows if row.turn_id)
-        lost = self.session(request.session_id).first_sequence - 1
+        lost = session.first_sequence - 1
         return Page(
             session_id=session.session_id,
-            first=rows[0].sequence if rows else max(request.after, lost) + 1,
+            first=rows[0].sequence if rows else max(request.after, lost, damaged) + 1,
             bodies=tuple(row.body for row in rows),
             last_sequence=session.last_sequence,
             turns=self._turns.refs(session.key, turn_ids),
             lost_upto=min(lost, upto) if request.after < lost else 0,
+            damaged_upto=damaged,
         )
+
+    def call(self, request: RecallCall, agent_id: str) -> CallRecalled:
+        """Return how a call of an agent's session has ended; nothing if that is not in the log (any more)."""
+        session = self._need(request.session_id)
+        if session.agent_id != agent_id:
+            raise _unknown(request.session_id)
+        at = self._lifecycle.ledger.ended_at(session.key, request.call_id)
+        try:
+            rows = self._journal.read(session, at - 1, at, 1, NO_BOUND) if at else []
+        except Damaged:
+            rows = []
+        return CallRecalled(body=rows[0].body if rows else b"")
 
     def counts(self) -> Counts:
         """Return the figures for `health.stats`."""
@@ -127,11 +149,24 @@ class Reads:
         granted = self._catalogue.granted(agent_id, session_key)
         return Permissions(permissions=(*_rules(spec), *granted))
 
+    def _behind(
+        self, session: Session, damaged: int, upto: int, limit: int, size: int
+    ) -> list[PageRow]:
+        try:
+            return self._journal.read(session, damaged, upto, limit, size)
+        except Damaged:
+            # The next page begins there.
+            return []
+
     def _need(self, session_id: str) -> Session:
         session = self._journal.session(session_id)
         if session is None:
             raise _unknown(session_id)
         return session
+
+
+def _nobody(error: BaseException) -> None:
+    """Tell nobody of damage."""
 
 
 def _bounded(found: Iterator[R], limit: int) -> tuple[list[R], bool]:
@@ -144,6 +179,12 @@ def _bounded(found: Iterator[R], limit: int) -> tuple[list[R], bool]:
             return rows, True
         rows.append(row)
     return rows, False
+
+
+def damaged_event(error: Damaged) -> DaemonError:
+    """Return the error for a reader of a damaged event."""
+    where = {"sessionId": error.session_id, "sequence": error.sequence}
+    return DaemonError("EVENT_SCHEMA_INCOMPATIBLE", str(error), where)
 
 
 def _unknown(session_id: str) -> NotFound:

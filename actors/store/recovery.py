@@ -9,14 +9,14 @@ gave up, a session actor at each of its starts.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from roost.schemas import event
 from roost.schemas.base import CallId, EventId
 from roost.schemas.event import AnyEvent
-from roost.schemas.turn import Draft, EndTurn, SettlePending, TurnOutcome
+from roost.schemas.turn import Draft, EndTurn, SettleCall, SettlePending, TurnOutcome
 from roost.schemas.unions import event_encoder
 
 if TYPE_CHECKING:
@@ -36,10 +36,11 @@ MAX_TEXT = 200
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One event of a repair; `settles` is the approval that it answers, or empty."""
+    """One event of a repair; `settles` is the approval that it answers, `ends` the started call, or empty."""
 
     event: AnyEvent
     settles: str = ""
+    ends: SettleCall | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -79,10 +80,14 @@ def plan_recovery(
     timestamp: float,
     may_park: bool = True,
     reason: str = "",
+    code: str = "",
+    whole: bool = True,
 ) -> Plan:
     """Return what to do about an open turn with these events (text deltas may be left out) and pending rows.
 
-    `reason` is for people: why the process was ended, if that is known.
+    `reason` is for people: why the process was ended, if that is known. `code` says that the turn was not interrupted by
+    a crash, but cannot go on, and would not another time. A turn of which not all events could be read (`whole`) may have
+    done what nobody knows of.
     """
     calls: dict[str, Call] = {}
     for found in events:
@@ -98,8 +103,8 @@ def plan_recovery(
     for call in calls.values():
         if not call.ended:
             repair.close(call, harmless=call.id in questions)
-    unknown = any(call.unknown for call in calls.values())
-    return repair.cancel() if cancelled else repair.fail(unknown, reason)
+    unknown = not whole or any(call.unknown for call in calls.values())
+    return repair.cancel() if cancelled else repair.fail(unknown, reason, code)
 
 
 def repair_drafts(
@@ -125,6 +130,8 @@ def repair_drafts(
                 request_id=CallId(step.settles), state="cancelled", reason=REJECTED_TEXT
             )
             changes.append(settle)
+        if step.ends is not None:
+            changes.append(step.ends)
         if number == len(plan.steps):
             changes.append(end)
         kind = str(step.event.__struct_config__.tag)
@@ -234,7 +241,11 @@ class _Repair:
             retryable=not call.unknown,
             outcome="unknown" if call.unknown else "not_started",
         )
-        self._steps.append(Step(failed))
+        ends = None
+        if call.started:
+            state: Literal["unknown", "released"] = "unknown" if call.unknown else "released"
+            ends = SettleCall(call_id=CallId(call.id), state=state)
+        self._steps.append(Step(failed, ends=ends))
 
     def cancel(self) -> Plan:
         """End the turn as it was asked to."""
@@ -246,8 +257,8 @@ class _Repair:
         )
         return Plan(parked=False, steps=(*self._steps, Step(done)), outcome="interrupted")
 
-    def fail(self, unknown: bool, reason: str) -> Plan:
-        """End the turn as interrupted by a crash."""
+    def fail(self, unknown: bool, reason: str, code: str) -> Plan:
+        """End the turn as interrupted."""
         text = f"{FAILED_TEXT} ({reason})"[:MAX_TEXT] if reason else FAILED_TEXT
         failed = event.AgentTurnFailed(
             id=self._id("", "turn_failed"),
@@ -255,8 +266,8 @@ class _Repair:
             session_id=self._session_id,
             turn_id=self._turn_id,
             error=text,
-            error_code=INTERRUPTED,
-            retryable=not unknown,
+            error_code=code or INTERRUPTED,
+            retryable=not (unknown or code),
             outcome="unknown" if unknown else "failed",
         )
         return Plan(parked=False, steps=(*self._steps, Step(failed)), error=text)

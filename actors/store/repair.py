@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from roost.actors.store.journal import Damaged
+from roost.actors.store.capacity import FULL
 from roost.actors.store.recovery import REJECTED_TEXT, plan_recovery
 from roost.schemas.base import AgentId, TurnId
 from roost.schemas.unions import event_decoder
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from roost.actors.store.recovery import Step
     from roost.actors.store.turns import TurnRow
     from roost.schemas.event import AnyEvent
+
+FULL_TEXT = "the log of the session is full"
 
 _log = logging.getLogger(__name__)
 
@@ -45,19 +47,23 @@ class Repairs:
         self._turns = lifecycle.turns
         self._catalogue = lifecycle.catalogue
 
-    def repair(self, session: Session, *, may_park: bool) -> bool:
+    def repair(self, session: Session, *, may_park: bool, reason: str = "", code: str = "") -> bool:
         """Close the open turn of a session, or leave it parked; return whether none is open now."""
         turn = self._turns.open_turn(session.key)
         if turn is None:
             return True
+        events, whole = self._events(session, turn)
         plan = plan_recovery(
             session.session_id,
             TurnId(turn.turn_id),
-            self._events(session, turn),
+            events,
             self._turns.pending_of_turn(session.key, turn.turn_id),
             cancelled=turn.cancel_reason is not None,
             timestamp=self._journal.clock(),
-            may_park=may_park,
+            may_park=may_park and whole,
+            whole=whole,
+            reason=reason,
+            code=code,
         )
         if plan.parked:
             return False
@@ -69,9 +75,15 @@ class Repairs:
         self._lifecycle.settle_rest(session, turn.turn_id, REJECTED_TEXT)
         for step in plan.steps[-1:]:
             self._write(session, step)
-        crashed = plan.outcome == "failed"
+        self._lifecycle.ledger.abandon(session.key)
+        crashed = plan.outcome == "failed" and not code
         self._lifecycle.end_turn(session, turn.turn_id, plan.outcome, plan.error, crashed=crashed)
         return True
+
+    def stop_full(self, session: Session) -> None:
+        """End the open turn of a session whose log is full, and all that waits: its actor can write no more."""
+        self.repair(session, may_park=False, reason=FULL_TEXT, code=FULL)
+        self._lifecycle.end_queue(session, "failed", FULL_TEXT)
 
     def give_up(self, agent_id: str, reason: str) -> None:
         """Note that root does not start the agent any more: close its turns, end its waiting messages."""
@@ -134,15 +146,27 @@ class Repairs:
         if session is not None:
             self.repair(session, may_park=session.state == "open")
 
+    def agents_to_finish(self) -> list[str]:
+        """Return the agents whose end was under way."""
+        sql = "select agent_id from agents where state = 'stopping'"
+        return [row[0] for row in self._journal.db.execute(sql)]
+
+    def sessions_to_close(self) -> list[str]:
+        """Return the sessions whose end was under way, but for those of agents that end."""
+        return [row[0] for row in self._journal.db.execute(_CLOSING)]
+
+    def close(self, session_id: str) -> None:
+        """Close a session of which nothing is open any more."""
+        session = self._journal.session(session_id)
+        if session is not None:
+            self._lifecycle.close_now(session)
+
     def finish_rest(self) -> None:
         """Finish the agents and close the sessions whose end was under way."""
-        sql = "select agent_id from agents where state = 'stopping'"
-        for (agent_id,) in self._journal.db.execute(sql).fetchall():
+        for agent_id in self.agents_to_finish():
             self.finish(agent_id)
-        for (session_id,) in self._journal.db.execute(_CLOSING).fetchall():
-            session = self._journal.session(session_id)
-            if session is not None:
-                self._lifecycle.close_now(session)
+        for session_id in self.sessions_to_close():
+            self.close(session_id)
 
     def agents_to_start(self) -> list[AgentId]:
         """Return the agents that have something to do, oldest first."""
@@ -159,13 +183,22 @@ class Repairs:
                 row, state="cancelled", reason=REJECTED_TEXT, settled_at=self._journal.now()
             )
             self._lifecycle.settle(session, settled)
-        self._journal.record(session, step.event)
+        sequence = self._journal.record(session, step.event)
+        if step.ends is not None:
+            ends = step.ends
+            self._lifecycle.ledger.settle(session.key, ends.call_id, ends.state, sequence)
 
-    def _events(self, session: Session, turn: TurnRow) -> list[AnyEvent]:
-        """One turn that cannot be read must not keep the others from being repaired."""
-        try:
-            bodies = self._journal.turn_events(session, turn.first_sequence)
-            return [event_decoder.decode(body) for body in bodies]
-        except (Damaged, msgspec.DecodeError) as error:
-            _log.error("turn %s cannot be read: %s", turn.turn_id, error)
-            return []
+    def _events(self, session: Session, turn: TurnRow) -> tuple[list[AnyEvent], bool]:
+        """Return what can be read of a turn, and whether that is all; damage keeps no turn from being repaired."""
+        bodies, damaged = self._journal.turn_events(session, turn.first_sequence)
+        if damaged is not None:
+            _log.error("turn %s cannot be read whole: %s", turn.turn_id, damaged)
+        events: list[AnyEvent] = []
+        whole = damaged is None
+        for body in bodies:
+            try:
+                events.append(event_decoder.decode(body))
+            except msgspec.DecodeError as error:
+                whole = False
+                _log.error("turn %s cannot be read whole: %s", turn.turn_id, error)
+        return events, whole

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roost.actors.errors import InvalidArgument, NotFound
+from roost.actors.errors import DaemonError, InvalidArgument, NotFound
+from roost.actors.store.capacity import FULL
 from roost.schemas import event
 from roost.schemas.agent import AgentCreated, AgentEnding
 from roost.schemas.session import SessionClosing
@@ -46,6 +47,7 @@ class Requests:
         """Record an agent with its first session and message; what is there already is left as it is."""
         spec = request.spec
         self._check_owner(request.session)
+        self._check_count(request.session)
         if request.message is not None:
             self._messages.check_size(request.message)
         known = self._catalogue.agent(spec.agent_id)
@@ -67,6 +69,7 @@ class Requests:
         if self._catalogue.agent_state(spec.agent_id) != "live":
             raise NotFound("AGENT_NOT_FOUND", f"AgenC daemon agent not found: {spec.agent_id}")
         self._check_owner(spec)
+        self._check_count(spec)
         if request.message is not None:
             self._messages.check_size(request.message)
         self._check_room()
@@ -135,6 +138,14 @@ class Requests:
         session = self._journal.session(spec.session_id)
         if session is not None and session.agent_id != spec.agent_id:
             raise InvalidArgument(f"session {spec.session_id} belongs to another agent")
+
+    def _check_count(self, spec: SessionSpec) -> None:
+        limit = self._lifecycle.capacity.sessions
+        if not limit or self._journal.session(spec.session_id) is not None:
+            return
+        if self._catalogue.session_count() >= limit:
+            text = f"there are {limit} sessions already; closed ones count until they are removed"
+            raise DaemonError(FULL, text, {"sessionId": spec.session_id, "limit": limit})
 
     def _add_session(self, spec: SessionSpec) -> SessionRow:
         if self._journal.session(spec.session_id) is None:

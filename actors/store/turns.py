@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from roost.schemas.turn import AcceptMessage, TurnOutcome
 
+_log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _pending = msgspec.msgpack.Decoder(PendingRow).decode
 
@@ -207,7 +209,7 @@ class Turns:
         """Return a pending request by its id, settled or not."""
         sql = "select record from pending where session = ? and request_id = ?"
         row = self._db.execute(sql, (session, request_id)).fetchone()
-        return None if row is None else _pending(row[0])
+        return None if row is None else _readable(row[0])
 
     def pending_of_event(self, session: int, event_id: str) -> PendingRow | None:
         """Return the pending request that an event asked for."""
@@ -219,12 +221,14 @@ class Turns:
     def open_pending(self, session: int) -> list[PendingRow]:
         """Return what waits for a person, oldest first."""
         sql = "select record from pending where session = ? and state = 'open' order by key"
-        return [_pending(row[0]) for row in self._db.execute(sql, (session,))]
+        rows = [_readable(row[0]) for row in self._db.execute(sql, (session,))]
+        return [row for row in rows if row is not None]
 
     def pending_of_turn(self, session: int, turn_id: str) -> list[PendingRow]:
         """Return what waited or waits in a turn, oldest first."""
         sql = "select record from pending where turn_id = ? and session = ? order by key"
-        return [_pending(row[0]) for row in self._db.execute(sql, (turn_id, session))]
+        rows = [_readable(row[0]) for row in self._db.execute(sql, (turn_id, session))]
+        return [row for row in rows if row is not None]
 
     def add_pending(self, session: int, row: PendingRow) -> None:
         """Make a pending request's row."""
@@ -246,3 +250,12 @@ class Turns:
         """Return whether a draft of this id has settled a request."""
         sql = "select 1 from pending where session = ? and settled_by = ?"
         return self._db.execute(sql, (session, event_id)).fetchone() is not None
+
+
+def _readable(record: bytes) -> PendingRow | None:
+    """Return a pending request, or None for one that is damaged: it can never be settled, and keeps nothing back."""
+    try:
+        return _pending(record)
+    except (msgspec.MsgspecError, TypeError):
+        _log.error("a pending request is damaged: left out")
+        return None

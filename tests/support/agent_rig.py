@@ -20,12 +20,13 @@ from roost.schemas.unions import front_from_agent
 from roost.supervisor.actor import Process
 from roost.supervisor.link import Link
 from roost.supervisor.poller import Poller
-from tests.support.fake_store import AGENT, FakeStore
+from tests.support.fake_store import AGENT, SESSION, FakeStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from roost.actors.session.actor import SessionActor
     from roost.schemas.base import Message
 
 _root_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(ToRoot)
@@ -104,6 +105,24 @@ class Rig:
         mine, theirs = socket.socketpair()
         self.actor.link_up(name, 1, theirs.detach())
         return mine
+
+    @property
+    def session(self) -> SessionActor:
+        """Return the actor of the store's session."""
+        return self.actor._sessions[SESSION]  # pyright: ignore[reportPrivateUsage]
+
+    def let_pass(self, seconds: float) -> None:
+        """Let so much time count against the limit of the session's turns."""
+        clock = self.session.clock
+        clock.run(False)
+        clock._counted += seconds  # pyright: ignore[reportPrivateUsage]
+        clock.run(True)
+
+    async def permits(self) -> trio.CapacityLimiter:
+        """Return the permits of the agent's tool calls."""
+        while (turns := self.actor._turns) is None:  # noqa: ASYNC110 # pyright: ignore[reportPrivateUsage]
+            await trio.sleep(0.001)
+        return turns._permits  # pyright: ignore[reportPrivateUsage]
 
     async def permissions(self, session_id: str = "") -> list[str]:
         """Ask for the rules in force, as the front does."""

@@ -12,7 +12,7 @@ from roost.actors.store.database import open_database
 from roost.actors.store.desk import Desk, Item
 from roost.actors.store.effects import Batch, Effects
 from roost.schemas import agent, event, session, turn
-from roost.schemas.base import EventId, Message, Refused, SessionId, TurnId
+from roost.schemas.base import CallId, EventId, Message, Refused, SessionId, TurnId
 from roost.schemas.unions import event_decoder, event_encoder
 from tests.support.store import (
     create_agent,
@@ -127,6 +127,10 @@ class Actor:
         tied_to: str = "",
         event_id: str = "",
     ) -> turn.Draft:
+        """Return a draft; the start of a call claims it."""
+        if isinstance(found, event.ToolCallStarted) and not changes:
+            call_id = CallId(found.tool_call_id)
+            changes = (turn.ClaimCall(call_id=call_id, fingerprint=found.tool_name.encode()),)
         return turn.Draft(
             session_id=self.session_id,
             generation=self.opened.generation,

@@ -26,6 +26,7 @@ from roost.schemas.turn import (
     Acked,
     BeginTurn,
     Bell,
+    CallRecalled,
     Cancelled,
     Closing,
     Decision,
@@ -39,6 +40,7 @@ from roost.schemas.turn import (
     OpenTurn,
     PullInbox,
     QueuedMessage,
+    RecallCall,
     SessionOpened,
     SetRunnerState,
     SettlePending,
@@ -65,6 +67,7 @@ class FakeStore:
         self.spec = spec
         self.holding = False
         self.refuse_next: dict[str, str] = {}
+        self.recalled: event.AnyEvent | None = None
         self.bodies: list[bytes] = []
         self.drafts: list[Draft] = []
         self.generation = 0
@@ -241,6 +244,9 @@ class FakeStore:
             case PullInbox():
                 self.pulls += 1
                 link.reply(ref, Inbox(items=self._items()))
+            case RecallCall():
+                body = event_encoder.encode(self.recalled) if self.recalled is not None else b""
+                link.reply(ref, CallRecalled(body=body))
             case ReadPage(after=after, max_events=limit):
                 bodies = tuple(self.bodies[after : after + limit])
                 page = Page(

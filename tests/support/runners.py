@@ -22,9 +22,13 @@ class FakeSink:
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.rooms = 0
+        self.requests = 0
 
     def text(self, piece: str) -> None:
         self.pieces.append(piece)
+
+    def sent(self) -> None:
+        self.requests += 1
 
     async def room(self) -> None:
         self.rooms += 1

@@ -88,6 +88,7 @@ class LlmRunner:
             messages=messages,
             tools=self._tools,
         )
+        sink.sent()
         try:
             return await self._models.ask(request, sink, within=self._timeout)
         except CallTimeout:
@@ -110,6 +111,9 @@ class _Counting:
     def text(self, piece: str) -> None:
         self.any_text = self.any_text or bool(piece)
         self._sink.text(piece)
+
+    def sent(self) -> None:
+        self._sink.sent()
 
     async def room(self) -> None:
         await self._sink.room()

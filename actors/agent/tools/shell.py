@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SHELL = ("/bin/bash", "/bin/sh")
 GRACE = 2.0
+KEY_VARIABLE = "ROOST_IDEMPOTENCY_KEY"
 MAX_OUTPUT_FILE = 64 * 1024 * 1024
 
 
@@ -62,7 +63,7 @@ class Shell(Tool[ShellArguments]):
             command_id=call_id,
             argv=(shell, "-c", arguments.command),
             cwd=around.cwd,
-            env=around.env,
+            env={**around.env, KEY_VARIABLE: around.idempotency_key(call_id)},
             merge=True,
             grace=GRACE,
         )

@@ -49,6 +49,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     limits: Tools
     leftovers: Leftovers
+    session_id: str = ""
+
+    def idempotency_key(self, call_id: CallId) -> str:
+        """Return what names this call to systems outside: the same however often they are told of it."""
+        return f"{self.session_id}:{call_id}"
 
     @property
     def has_full_access(self) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 
 from roost.actors.providers.errors import ProviderError, garbage, network, of_status, over_limit
 from roost.actors.providers.wire.json_tools import JsonAnswer
+from roost.schemas.canonical import MAX_SAFE
 from roost.schemas.model import ModelAnswer, ToolCall
 
 MAX_TEXT_BYTES = 262_144
@@ -165,8 +166,8 @@ class ChatReader:
             text=text,
             tool_calls=calls,
             finish="tool_calls" if calls and self.finish in ("", "stop") else self.finish or "stop",
-            input_tokens=-1 if usage.prompt_tokens is None else usage.prompt_tokens,
-            output_tokens=-1 if usage.completion_tokens is None else usage.completion_tokens,
+            input_tokens=_tokens(usage.prompt_tokens),
+            output_tokens=_tokens(usage.completion_tokens),
         )
 
     def _take(self, choice: _Choice) -> str:
@@ -275,6 +276,11 @@ def _fault(error: _Fault | str) -> ProviderError:
     if isinstance(error.code, str) and error.code.isdecimal() and len(error.code) == 3:
         status = int(error.code)
     return of_status(status if 400 <= status < 600 else 500, reason)
+
+
+def _tokens(number: int | None) -> int:
+    """Return a number of tokens that an event can hold; -1 where there is none."""
+    return -1 if number is None else min(max(number, 0), MAX_SAFE)
 
 
 def _argument_text(raw: msgspec.Raw) -> str:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+import trio
 
 from roost.actors.store import intake
+from roost.actors.store.room import RESERVE, Room
 from roost.schemas import session, turn
 from roost.schemas.base import Refused
 from tests.support.store import (
@@ -21,6 +27,7 @@ from tests.support.store import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -100,6 +107,82 @@ async def test_below_the_mark_no_new_work_is_taken_and_old_work_goes_on(tmp_path
         turn_id = await peer.begin(session_id, queued.message_id)
         await peer.finish(session_id, turn_id)
         assert (await front.watch(session_id)).row.turns == 1
+
+
+async def test_on_a_full_disk_the_space_held_back_lets_a_turn_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(tmp_path, settings_with(reserve_mib=1)) as store:
+        assert (tmp_path / RESERVE).exists()
+        front = store.front()
+        agent_id, session_id = await front.create()
+        peer = await store.agent(agent_id, session_id)
+        turn_id = await peer.begin(session_id, (await front.send(session_id)).message_id)
+        release = Room.release
+
+        def give_up(room: Room) -> bool:
+            given = release(room)
+            if given:
+                set_pages(store, 256)
+            return given
+
+        monkeypatch.setattr(Room, "release", give_up)
+        set_pages(store, 0)
+        for _ in range(40):
+            peer.draft(delta(session_id, turn_id, "x" * 4000))
+        await peer.finish(session_id, turn_id)
+        assert not peer.refused
+        assert not (tmp_path / RESERVE).exists()
+        row = (await front.watch(session_id)).row
+        assert (row.turns, row.last_sequence) == (1, 43)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
+    if not mount or os.getuid() or subprocess.run(command, check=False).returncode:
+        pytest.skip("a file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_on_a_disk_that_is_really_full_a_turn_ends_and_all_goes_on_when_there_is_room(
+    small_disk: Path,
+) -> None:
+    settings = settings_with(reserve_mib=2)
+    store_settings = msgspec.structs.replace(settings.store, min_free_mib=1)
+    settings = msgspec.structs.replace(settings, store=store_settings)
+    async with running_store(small_disk, settings) as store:
+        front = store.front()
+        agent_id, session_id = await front.create()
+        peer = await store.agent(agent_id, session_id)
+        turn_id = await peer.begin(session_id, (await front.send(session_id)).message_id)
+        filler = small_disk / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        # Without the space held back this does not fit.
+        for _ in range(100):
+            peer.draft(delta(session_id, turn_id, "x" * 4000))
+        await peer.finish(session_id, turn_id)
+        assert not peer.refused
+        assert not (small_disk / RESERVE).exists()
+        assert (await front.call(message(session_id), Refused)).code == "DISK_FULL"
+        page = await front.call(session.ReadPage(session_id=session_id, after=0), session.Page)
+        assert page.last_sequence == 103
+        closing = session.CloseSession(session_id=session_id)
+        await front.call(closing, session.SessionClosing)
+        filler.unlink()
+        with trio.fail_after(SECONDS):
+            while isinstance(  # noqa: ASYNC110 # it is looked at once a second
+                await front.link.call(create_agent("new", "new"), timeout=SECONDS), Refused
+            ):
+                await trio.sleep(0.05)
+        assert (small_disk / RESERVE).exists()
 
 
 async def test_an_error_of_the_disk_is_not_told_as_a_full_one(

@@ -248,3 +248,18 @@ def test_a_socket_path_that_is_too_long_moves_to_the_runtime_folder() -> None:
     assert short.socket == Path("/h/daemon.sock")
     long = resolve_home("/" + "h" * 120, {"XDG_RUNTIME_DIR": "/run/user/1"})
     assert long.socket == Path(f"/run/user/1/roost-{long.instance}/daemon.sock")
+
+
+@pytest.mark.parametrize("key", ["store.session_events", "store.session_bytes"])
+def test_a_session_too_small_to_end_a_turn_in_is_refused(tmp_path: Path, key: str) -> None:
+    home = home_with(tmp_path, "")
+    assert f"{key}: 0 or at least" in refused(home, None, **{key: "1"})
+    load_settings(home, {}, {key: "0"})
+    load_settings(home, {}, {key: "100000000"})
+
+
+def test_as_shipped_the_log_is_not_bounded() -> None:
+    settings = default_settings()
+    assert not any(msgspec.structs.astuple(settings.retention))
+    store = settings.store
+    assert (store.sessions, store.session_events, store.session_bytes) == (0, 0, 0)

@@ -14,8 +14,11 @@ from roost.actors.agent.effects import (
     Effect,
     Emit,
     Plan,
+    Recall,
+    Release,
     RunTool,
     StopTool,
+    TakePermit,
     Think,
     Verdict,
 )
@@ -75,10 +78,12 @@ class Driven:
         *,
         max_iterations: int = 64,
         slow: bool = False,
+        permits: bool = True,
     ) -> None:
         self.stamps = CountedStamps()
         self.policy = TablePolicy(verdicts or {})
         self.slow = slow
+        self.permits = permits
         self.events: list[AnyEvent] = []
         self.effects: list[Effect] = []
         self.emitted: list[Emit] = []
@@ -87,6 +92,9 @@ class Driven:
         self.results: tuple[object, ...] = ()
         self.running: list[str] = []
         self.stopped: list[str] = []
+        self.queued: list[str] = []
+        self.released: list[str] = []
+        self.recalls: list[str] = []
         self.machine = TurnMachine(
             EventMaker(SESSION, TURN, self.stamps),
             self.stamps,
@@ -117,10 +125,24 @@ class Driven:
                     self.running.append(call_id)
                 case StopTool(call_id=call_id):
                     self.stopped.append(call_id)
+                case TakePermit(call_id=call_id):
+                    self.queued.append(call_id)
+                case Release(call_id=call_id):
+                    self.released.append(call_id)
+                case Recall(call_id=call_id):
+                    self.recalls.append(call_id)
                 case _:
                     pass
+        if self.permits:
+            self.permit()
         if not self.slow:
             self.record()
+
+    def permit(self) -> None:
+        """Give out permits to all who wait for one."""
+        waiting, self.queued = self.queued, []
+        for call_id in waiting:
+            self.take(self.machine.permitted(call_id))
 
     def record(self) -> None:
         """Answer all drafts."""
@@ -162,6 +184,15 @@ class Driven:
 
     def cancel(self) -> None:
         self.take(self.machine.cancel())
+
+    def limit(self) -> None:
+        """Let the turn's time limit pass."""
+        self.take(self.machine.limit_passed())
+
+    def stop(self, call_id: str) -> None:
+        """Let a stopped handler unwind."""
+        self.running.remove(call_id)
+        self.take(self.machine.tool_stopped(call_id))
 
     @property
     def trace(self) -> str:

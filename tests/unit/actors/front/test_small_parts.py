@@ -35,7 +35,7 @@ def test_versions_that_are_refused(version: str) -> None:
 
 
 def test_the_door_knows_the_42_methods_and_wires_23_of_them() -> None:
-    assert len(DOOR.methods) == 42
+    assert sum(method.advertised for method in DOOR.methods.values()) == 42
     assert {name for name, method in DOOR.methods.items() if not method.implemented} == set(NOT_YET)
     assert len(NOT_YET) == 19
 

@@ -309,3 +309,12 @@ def test_the_reason_of_an_error_is_its_identifier() -> None:
     assert read_reason(b'{"error":{"code":400,"type":"t"}}') == "t"
     for body in (b"no", b'{"error":"text"}', b"{}", b"[]"):
         assert read_reason(body) == ""
+
+
+@pytest.mark.parametrize(
+    ("counted", "kept"), [(7, 7), (-3, 0), (2**53, 2**53 - 1), (10**30, 2**53 - 1)]
+)
+def test_tokens_are_what_an_event_can_hold(counted: int, kept: int) -> None:
+    reader, _ = reader_of(delta(content="a"), finish("stop"), usage(counted, counted))
+    answer = reader.answer()
+    assert (answer.input_tokens, answer.output_tokens) == (kept, kept)

@@ -13,6 +13,7 @@ from roost.actors.store.database import (
     lock_database,
     open_database,
     read_meta,
+    write_meta,
 )
 from roost.supervisor.errors import StartError, StartRefused
 
@@ -34,6 +35,24 @@ def test_a_new_database_is_set_up_before_its_first_table(tmp_path: Path) -> None
     assert pragma(connection, "synchronous") == 2
     assert pragma(connection, "wal_autocheckpoint") == 4000
     assert path.stat().st_mode & 0o777 == 0o600
+    connection.close()
+
+
+def test_a_write_ahead_log_that_grew_under_a_reader_gets_short_again(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    log = tmp_path / "store.db-wal"
+    connection = open_database(path, wal_autocheckpoint=50)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("begin")
+    reader.execute("select count(*) from meta").fetchone()
+    for number in range(20):
+        write_meta(connection, "k", "x" * 100_000 + str(number))
+    assert log.stat().st_size > 1_000_000
+    reader.execute("commit")
+    for number in range(3):
+        write_meta(connection, "k", str(number))
+    assert log.stat().st_size <= 2 * 50 * database.PAGE_BYTES + 100
+    reader.close()
     connection.close()
 
 

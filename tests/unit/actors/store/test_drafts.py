@@ -271,7 +271,7 @@ def test_a_page_ends_at_its_bounds(actor: Actor) -> None:
     actor.send(*(actor.draft(delta(actor.session_id, turn_id, "x" * 100)) for _ in range(10)))
 
     def page(**bounds: int) -> Page:
-        found = actor.book.read(ReadPage(session_id=actor.session_id, **bounds))
+        found = actor.book.read(ReadPage(session_id=actor.session_id, **bounds))  # type: ignore[arg-type]
         assert isinstance(found, Page)
         return found
 
@@ -289,8 +289,12 @@ def test_a_page_ends_at_its_bounds(actor: Actor) -> None:
 def test_a_damaged_event_is_an_error_and_not_a_shorter_history(actor: Actor) -> None:
     actor.send(text(actor))
     actor.book.connection.execute("update events set body = x'7b7d' where sequence = 2")
-    answer = actor.book.read(ReadPage(session_id=actor.session_id, after=0))
+    page = actor.book.read(ReadPage(session_id=actor.session_id, after=0))
+    assert isinstance(page, Page)
+    assert len(page.bodies) == 1
+    answer = actor.book.read(ReadPage(session_id=actor.session_id, after=1))
     assert getattr(answer, "code", "") == INCOMPATIBLE
+    assert f"event 2 of session {actor.session_id}" in getattr(answer, "message", "")
 
 
 def test_what_retention_removed_is_told(actor: Actor) -> None:
@@ -298,6 +302,7 @@ def test_what_retention_removed_is_told(actor: Actor) -> None:
     db = actor.book.connection
     db.execute("delete from events where sequence <= 3")
     db.execute("update sessions set first_sequence = 4")
+    actor.book.desk.journal.forget(actor.session_id)
     page = actor.book.read(ReadPage(session_id=actor.session_id, after=1))
     assert isinstance(page, Page)
     assert (page.lost_upto, page.first, len(page.bodies)) == (3, 4, 2)
