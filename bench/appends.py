@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from roost.schemas.base import Message
 
 SESSIONS = 64
-ROUNDS = 7
+ROUNDS = 15
 LEAST = 0.5
 DELTA = "agent.message.delta"
 WHOLE = "agent.message.completed"

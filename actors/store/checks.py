@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SLICE_SECONDS: Final = 0.004
 SLICE_ROWS: Final = 64
 PAUSE: Final = 0.05
+BUSY_PAUSE: Final = 0.5
 DELAY: Final = 2.0
 DAY: Final = 86_400.0
 MAX_TOLD: Final = 100
@@ -29,7 +30,9 @@ _ROWS: Final = """select e.key, e.session, e.sequence, e.body, e.crc,
     (select i.key from events i indexed by events_order
         where i.session = e.session and i.sequence = e.sequence),
     (select i.key from events i indexed by events_id where i.event_id = e.event_id)
-    from events e not indexed where e.key > ? order by e.key limit ?"""
+    from events e not indexed where e.key > ? and e.key <= ? order by e.key limit ?"""
+_ROWS_ALONE: Final = """select key, session, sequence, body, crc, key, key from events
+    where key > ? and key <= ? order by key limit ?"""
 _SESSIONS: Final = """select s.key, s.session_id, s.first_sequence, s.last_sequence, s.state
     from sessions s where s.key > ? order by s.key limit 1"""
 _PART: Final = """select count(*), max(sequence) from (select sequence from events
@@ -59,6 +62,7 @@ class FullCheck:
         self._told: set[tuple[str, int]] = set()
         self._found = 0
         self._at = 0
+        self._upto = 2**62
         self._phase: Callable[[], bool] = self._check_rows
         self._session: tuple[int, str, int, int] | None = None
 
@@ -104,9 +108,14 @@ class FullCheck:
     async def _check(self) -> None:
         self._found = 0
         self._at = 0
+        self._upto = self._last_row()
         self._phase = self._check_rows
-        while self.slice():  # noqa: ASYNC110 # a pause, not a wait
-            await trio.sleep(PAUSE)
+        changes = self._db.total_changes
+        while self.slice():  # a pause, not a wait
+            # What is to be written goes first.
+            busy = changes != self._db.total_changes
+            changes = self._db.total_changes
+            await trio.sleep(BUSY_PAUSE if busy else PAUSE)
         self._finish(f"{self._found} damaged" if self._found else "sound")
 
     def _finish(self, outcome: str) -> None:
@@ -127,6 +136,10 @@ class FullCheck:
             return DAY
         # A clock that was set back must not keep the check from being made.
         return min(DAY, max(0.0, last + DAY - self._clock()))
+
+    def _last_row(self) -> int:
+        """Return the last row there is; what is written later was just made."""
+        return self._db.execute("select coalesce(max(key), 0) from events").fetchone()[0]
 
     def _check_rows(self) -> bool:
         rows = self._rows()
@@ -149,13 +162,12 @@ class FullCheck:
 
     def _rows(self) -> list[tuple[int, int, int, bytes, int, int, int]]:
         try:
-            return self._db.execute(_ROWS, (self._at, SLICE_ROWS)).fetchall()
+            return self._db.execute(_ROWS, (self._at, self._upto, SLICE_ROWS)).fetchall()
         except sqlite3.Error as error:
             if not is_no_text(error):
                 raise
         # One text among them is none; it is not among what is looked at otherwise.
-        sql = "select key, session, sequence, body, crc, key, key from events where key > ? order by key limit ?"
-        return self._db.execute(sql, (self._at, SLICE_ROWS)).fetchall()
+        return self._db.execute(_ROWS_ALONE, (self._at, self._upto, SLICE_ROWS)).fetchall()
 
     def _check_session(self) -> bool:
         """Look for missing events of one session, a part at a time."""

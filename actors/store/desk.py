@@ -109,7 +109,11 @@ class Desk:
     def write(self, items: Sequence[Item]) -> Result:
         """Carry out a group durably, all of it but for what is refused; nothing of it if the disk does not take it."""
         try:
-            return self._write_group(items)
+            try:
+                return self._write_group(items)
+            except sqlite3.IntegrityError:
+                self.journal.rollback()
+                return self._write_group(items, resent=True)
         except sqlite3.Error as error:
             self.journal.rollback()
             if is_disk_error(error):
@@ -183,9 +187,9 @@ class Desk:
             _log.exception("%s failed", type(message).__name__)
             return Internal().refused()
 
-    def _write_group(self, items: Sequence[Item]) -> Result:
+    def _write_group(self, items: Sequence[Item], *, resent: bool = False) -> Result:
         self.journal.begin()
-        self._prepare(items)
+        self._prepare(items, resent=resent)
         db = self.journal.db
         answers: list[Message | int | Refusal] = []
         for agent_id, message in items:
@@ -208,7 +212,7 @@ class Desk:
         for item in items:
             try:
                 self.journal.begin()
-                self._prepare([item])
+                self._prepare([item], resent=True)
                 answer = self._one(item)
                 caused = self.journal.commit()
             except DaemonError as error:
@@ -227,8 +231,9 @@ class Desk:
                 effects.extend(caused)
         return Result(answers, effects)
 
-    def _prepare(self, items: Sequence[Item]) -> None:
-        self._drafts.prepare([m for _, m in items if isinstance(m, turn.Draft)])
+    def _prepare(self, items: Sequence[Item], *, resent: bool) -> None:
+        drafts = [m for _, m in items if isinstance(m, turn.Draft)]
+        self._drafts.prepare(drafts, resent=resent)
 
     def _one(self, item: Item) -> Message | int | Refusal:
         if isinstance(item.message, turn.Draft):

@@ -45,41 +45,47 @@ class Drafts:
         self._max_bytes = max_event_bytes - SPLICED
         self._known: dict[str, Written] = {}
         self._taken: set[str] = set()
+        self._resent = False
 
-    def prepare(self, drafts: Sequence[Draft]) -> None:
-        """Look up in one go which of the drafts of a group are in the log already."""
+    def prepare(self, drafts: Sequence[Draft], *, resent: bool = False) -> None:
+        """Look up in one go which of the drafts of a group are in the log already.
+
+        Of those that change no row this is not asked unless `resent`: the log takes no id twice, and a group that it does
+        not take is done again.
+        """
         self._taken.clear()
-        self._known = self._journal.find([draft.event_id for draft in drafts if draft.body])
+        self._resent = resent
+        asked = [draft.event_id for draft in drafts if draft.body and (resent or draft.changes)]
+        self._known = self._journal.find(asked)
 
     def take(self, agent_id: str, draft: Draft) -> int | Refusal:
-        """Write a draft and return its sequence (without an event: the last one), or why it is refused."""
+        """Write a draft and return its sequence (without an event: the last one), or why it is refused.
+
+        Raises:
+            sqlite3.IntegrityError: now or at the commit; an event of this id is in the log, which was not looked up.
+        """
         session = self._journal.session(draft.session_id)
         if session is None or session.agent_id != agent_id:
             return Refusal("SESSION_CLOSED", "the agent has no such session")
         known = self._known.get(draft.event_id) or self._journal.written(draft.event_id)
         if known is not None:
             return _same_again(session, draft, known)
+        head: Head | None = None
         refusal = self._refusal(session, draft)
+        if refusal is None and draft.body:
+            head = _head(draft)
+            refusal = _mismatch(head, draft)
+        if refusal is None and draft.changes:
+            refusal = self._changes.check(session, draft)
+        full = refusal is None and head is not None and self._is_full(session, draft)
+        if refusal is None and not full:
+            return self._write(session, draft, head)
+        if not self._resent and (found := self._journal.find([draft.event_id])):
+            return _same_again(session, draft, found[draft.event_id])
         if refusal is not None:
             return refusal
-        head: Head | None = None
-        if draft.body:
-            try:
-                head = decode_head(draft.body)
-            except msgspec.DecodeError:
-                return Refusal(INCOMPATIBLE, "the event is not readable")
-            if not _matches(head, draft):
-                return Refusal(INCOMPATIBLE, "the event is not what its envelope says")
-            if head.type == CALL_OPENED and not _claims(draft, head):
-                return Refusal(INCOMPATIBLE, "a call starts without being claimed")
-        if draft.changes:
-            refusal = self._changes.check(session, draft)
-            if refusal is not None:
-                return refusal
-        if self._capacity.is_bounded and head is not None and self._is_full(session, draft):
-            self._repairs.stop_full(session)
-            return Refusal(FULL, f"the log of session {session.session_id} is full")
-        return self._write(session, draft, head)
+        self._repairs.stop_full(session)
+        return Refusal(FULL, f"the log of session {session.session_id} is full")
 
     def _write(self, session: Session, draft: Draft, head: Head | None) -> int:
         if draft.changes:
@@ -113,7 +119,8 @@ class Drafts:
         return None
 
     def _is_full(self, session: Session, draft: Draft) -> bool:
-        return not self._capacity.has_room(session, draft.type, len(draft.body))
+        room = self._capacity
+        return room.is_bounded and not room.has_room(session, draft.type, len(draft.body))
 
     def _has_written(self, session: Session, event_id: str) -> bool:
         """Return whether an earlier draft was written; one without an event is known by what it settled."""
@@ -123,6 +130,23 @@ class Drafts:
             or bool(self._journal.find([event_id]))
             or self._turns.settled_with(session.key, event_id)
         )
+
+
+def _head(draft: Draft) -> Head | None:
+    try:
+        return decode_head(draft.body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _mismatch(head: Head | None, draft: Draft) -> Refusal | None:
+    if head is None:
+        return Refusal(INCOMPATIBLE, "the event is not readable")
+    if not _matches(head, draft):
+        return Refusal(INCOMPATIBLE, "the event is not what its envelope says")
+    if head.type == CALL_OPENED and not _claims(draft, head):
+        return Refusal(INCOMPATIBLE, "a call starts without being claimed")
+    return None
 
 
 def _matches(head: Head, draft: Draft) -> bool:
