@@ -139,7 +139,7 @@ class FullCheck:
 
     def _last_row(self) -> int:
         """Return the last row there is; what is written later was just made."""
-        return self._db.execute("select coalesce(max(key), 0) from events").fetchone()[0]
+        return int(self._db.execute("select coalesce(max(key), 0) from events").fetchone()[0])
 
     def _check_rows(self) -> bool:
         rows = self._rows()

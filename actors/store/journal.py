@@ -227,7 +227,7 @@ class Journal:
         """Return those of the events that are in the log already."""
         found: dict[str, Written] = {}
         for start in range(0, len(event_ids), IDS_AT_ONCE):
-            part = event_ids[start : start + IDS_AT_ONCE]
+            part = list(event_ids[start : start + IDS_AT_ONCE])
             # Few statements, so that each stays prepared: the list is filled up to a power of two.
             size = 1 << (len(part) - 1).bit_length()
             marks = ",".join("?" * size)

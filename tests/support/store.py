@@ -333,13 +333,11 @@ class Store:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        connection = self.actor._connection  # pyright: ignore[reportPrivateUsage] # to fill its disk
-        assert connection is not None
-        return connection
+        return self.desk.journal.db
 
     @property
     def desk(self) -> Desk:
-        desk = self.actor._desk  # pyright: ignore[reportPrivateUsage] # to have it fail
+        desk = self.actor._file.desk  # pyright: ignore[reportPrivateUsage] # to have it fail
         assert desk is not None
         return desk
 
