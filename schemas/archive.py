@@ -16,6 +16,8 @@ from roost.schemas.daemon import Name, Params
 from roost.schemas.session import SessionSpec
 
 MAX_CHUNK_EVENTS = 256
+# A session goes on behind its imported events; the store takes sequences from 2^40 on for damage.
+MAX_IMPORTED = 2**39
 
 ImportId = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]

@@ -133,9 +133,5 @@ def du(context: Context, as_json: bool) -> None:
     print_table(("FILES", "SIZE"), [(f.name, format_bytes(f.bytes)) for f in usage.files])
     if usage.sessions:
         click.echo()
-        rows = [
-            (s.agent_id or "-", s.session_id, str(s.events), format_bytes(s.bytes))
-            for s in usage.sessions
-        ]
-        print_table(("AGENT", "SESSION", "EVENTS", "SPACE"), rows)
+        print_table(("AGENT", "SESSION", "EVENTS", "SPACE"), usage.session_rows())
     sys.stdout.flush()

@@ -18,7 +18,7 @@ from roost.config.model import VERSION
 @click.group(
     cls=RoostGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 done, 1 failed, 2 wrong use, 3 no daemon, 130 interrupted.",
+    epilog="Exit status: 0 done, 1 failed, 2 wrong use, 3 no daemon, 130 interrupted, 143 terminated.",
 )
 @click.option("--home", metavar="PATH", help="The daemon's state folder (or ROOST_HOME).")
 @click.version_option(VERSION, prog_name="roost")

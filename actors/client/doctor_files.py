@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
+from roost.actors.store.rescue import LOSS
 from roost.config.files import lock_is_held
 from roost.config.paths import FILE_MODE, FOLDER_MODE
 
@@ -114,8 +115,13 @@ def _look_at_rescues(home: Home) -> Iterator[Finding]:
         (path for path in reports if path.is_file()), key=lambda path: path.stat().st_mtime
     )
     if found:
-        text = f"the store was damaged once and went on with what could be read: {found[-1]}"
-        yield Finding("note", "store", text, f"read it; when it is of no more use, delete {folder}")
+        advice = f"read it; when it is of no more use, delete {folder}"
+        if LOSS in found[-1].read_text(errors="replace").splitlines()[:2]:
+            text = f"the store was damaged, and something of it is lost: {found[-1]}"
+            yield Finding("problem", "store", text, advice)
+        else:
+            text = f"the store was damaged once, and nothing of it is lost: {found[-1]}"
+            yield Finding("note", "store", text, advice)
 
 
 def _has_journal(path: Path) -> bool:

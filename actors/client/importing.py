@@ -18,6 +18,7 @@ from roost.actors.client.export import open_snapshot
 from roost.actors.client.log_lines import MAX_LINE, judge_line, read_lines
 from roost.actors.client.replies import Reply
 from roost.actors.store.snapshot import Broken, Gone, stored_line
+from roost.schemas.archive import MAX_IMPORTED
 from roost.schemas.validation import judge
 
 if TYPE_CHECKING:
@@ -177,6 +178,11 @@ class Importer:
             self._suspect = False
         if event.sequence != found.last + 1 and not found.fault:
             found.fault = f"line {line.number}: event {event.sequence} follows event {found.last}"
+        elif event.sequence > MAX_IMPORTED and not found.fault:
+            found.fault = (
+                f"line {line.number}: event {event.sequence} leaves no room for further ones:"
+                f" {MAX_IMPORTED} is the last that is taken"
+            )
         found.last = event.sequence
         self._last = found
         if self._run is not None and self._run[0] is found:

@@ -18,6 +18,7 @@ import trio
 from roost.actors.client.connection import open_connection
 from roost.actors.client.context import INTERRUPTED
 from roost.actors.client.errors import ClientError, Disconnected, NotRunning, RpcError
+from roost.actors.client.events import clean
 from roost.actors.client.export import find_logged, open_snapshot
 from roost.actors.client.outfile import TERMINATED
 from roost.actors.client.replies import Attached
@@ -57,17 +58,32 @@ class Tail:
             try:
                 rows = self.snapshot.page(self.session, self.cursor)
             except Gone as gone:
-                click.echo(f"roost: {gone}", err=True)
-                self.cursor = gone.upto
-                continue
+                if self._skip(gone.upto):
+                    continue
+                break
             except (Broken, sqlite3.Error) as error:
                 sys.stdout.flush()
                 raise ClientError(str(error)) from None
             if not rows:
+                row = self.snapshot.session(self.session.session_id)
+                if row is not None and self._skip(row.first_sequence - 1):
+                    continue
                 break
             sys.stdout.buffer.write(b"".join(stored_line(*row) for row in rows))
             self.cursor = rows[-1][0]
         sys.stdout.buffer.flush()
+
+    def _skip(self, upto: int) -> bool:
+        """Go on behind what is removed, and say so; return whether anything of it was still to be written."""
+        first = self.cursor + 1
+        if upto < first:
+            return False
+        what = f"events {first} to {upto} are gone" if upto > first else f"event {first} is gone"
+        sys.stdout.buffer.flush()
+        text = f"session {self.session.session_id}: {what}, removed by retention"
+        click.echo(f"roost: {clean(text)}", err=True)
+        self.cursor = upto
+        return True
 
 
 def tail_session(
@@ -86,8 +102,9 @@ def tail_session(
     try:
         with open_snapshot(home) as snapshot:
             session = find_logged(snapshot, name)
-            start = max(0, session.last_sequence - lines) if after is None else after
-            tail = Tail(snapshot, session, max(start, session.first_sequence - 1))
+            oldest = session.first_sequence - 1
+            start = max(oldest, session.last_sequence - lines) if after is None else after
+            tail = Tail(snapshot, session, start)
             if not follow:
                 tail.write()
                 return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from roost.actors.store.snapshot import Snapshot
     from roost.config.paths import Home
 
+_BREAK = re.compile(r"[\t\n\u2028\u2029]")
 FOLDERS = ("logs", "workspaces", "damaged")
 
 
@@ -35,6 +37,13 @@ class Usage(NamedTuple):
 
     files: list[FileUsage]
     sessions: list[SessionUsage]
+
+    def session_rows(self) -> list[tuple[str, str, str, str]]:
+        """Return a row of a table for each session; no id breaks its line."""
+        return [
+            (_in_line(s.agent_id) or "-", _in_line(s.session_id), str(s.events), format_bytes(s.bytes))
+            for s in self.sessions
+        ]
 
     def as_json(self) -> dict[str, object]:
         """Return the figures for programs, with sums for each agent."""
@@ -85,6 +94,10 @@ def format_bytes(size: int) -> str:
     if size < 10_000:
         return f"{size} B"
     return f"{size / 1024:.0f} KiB" if size < 10_000_000 else f"{size / 1024 / 1024:.0f} MiB"
+
+
+def _in_line(text: str) -> str:
+    return _BREAK.sub("\ufffd", text)
 
 
 def _files(home: Home) -> list[FileUsage]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from roost.actors.store.bounds import log_corrected, put_right
 from roost.actors.store.database import is_corrupt, is_no_text, read_meta, write_meta
 from roost.actors.store.sealing import is_sealed
 
@@ -33,8 +34,7 @@ _ROWS: Final = """select e.key, e.session, e.sequence, e.body, e.crc,
     from events e not indexed where e.key > ? and e.key <= ? order by e.key limit ?"""
 _ROWS_ALONE: Final = """select key, session, sequence, body, crc, key, key from events
     where key > ? and key <= ? order by key limit ?"""
-_SESSIONS: Final = """select s.key, s.session_id, s.first_sequence, s.last_sequence, s.state
-    from sessions s where s.key > ? order by s.key limit 1"""
+_NEXT: Final = "select key from sessions where key > ? order by key limit 1"
 _PART: Final = """select count(*), max(sequence) from (select sequence from events
     where session = ? and sequence > ? and sequence <= ? order by sequence limit 512)"""
 
@@ -172,14 +172,10 @@ class FullCheck:
     def _check_session(self) -> bool:
         """Look for missing events of one session, a part at a time."""
         if self._session is None:
-            row = self._db.execute(_SESSIONS, (self._at,)).fetchone()
-            if row is None:
-                return False
-            key, session_id, first, last, state = row
-            self._at = key
-            if state != "importing":
-                self._session = (key, session_id, first - 1, last)
-            return True
+            found = self._db.execute(_NEXT, (self._at,)).fetchone()
+            if found is not None:
+                self._begin_session(found[0])
+            return found is not None
         key, session_id, after, last = self._session
         # Retention may have gone on meanwhile.
         (first,) = self._db.execute(
@@ -199,6 +195,14 @@ class FullCheck:
         else:
             self._session = (key, session_id, highest, last)
         return True
+
+    def _begin_session(self, key: int) -> None:
+        self._at = key
+        row, notes = put_right(self._db, key)
+        self._found += len(notes)
+        log_corrected(notes)
+        if row is not None and row.state != "importing":
+            self._session = (key, row.session_id, row.first_sequence - 1, row.last_sequence)
 
     def _first_missing(self, key: int, after: int) -> int:
         expected = after + 1

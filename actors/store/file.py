@@ -192,15 +192,20 @@ class StoreFile:
         return desk
 
     def _met_damage(self, error: BaseException, writing: bool) -> None:
-        """Have the next start build the file anew; a write that meets damage is a reason to start at once, but not twice in a row."""
+        """Have the next start build the file anew.
+
+        What cannot wait for that is a reason to start at once, but not twice in a row: a write, or a read of more than one
+        session's events.
+        """
         if isinstance(error, Damaged):
             self.check.tell(error.session_id, error.sequence)
             if not error.by_sqlite:
                 return
         _log.error("the store's file is damaged: %s", error)
         suspect(self.path).touch()
-        if writing and not rescued_lately(self.path, time.time()):
-            raise StoreDamaged("a write met a damaged page; the file is built anew") from error
+        urgent = writing or not isinstance(error, Damaged)
+        if urgent and not rescued_lately(self.path, time.time()):
+            raise StoreDamaged("a damaged page is in the way; the file is built anew") from error
 
     async def _recover(self, desk: Desk, connection: sqlite3.Connection) -> None:
         """Repair what no process can be working on any more; one session that fails does not keep back the rest."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 EVENTS: Final = "events"
 # Only these are taken from older versions of a page; in other tables an old row may have been removed on purpose.
 FROM_OLDER: Final = frozenset({EVENTS, "sessions", "agents"})
+SCHEMA_KINDS: Final = frozenset({"table", "index", "trigger", "view"})
+# SQLite keeps a page out of use at this place of a file.
+PENDING_BYTE: Final = 2**30
+PAGE_COUNT: Final = 28
 
 
 class Column(NamedTuple):
@@ -89,19 +93,33 @@ class Harvest:
             yield from self._rows_of(self._pages.rows(number), "", events=events)
         for page in self._older:
             if page[0] == TABLE_LEAF:
-                for found in self._rows_of(self._pages.rows_in(page), "", events=events):
-                    if found.table in FROM_OLDER:
+                # What cannot be read there need not be lost: there may be a later version.
+                named = (self._named(row, "") for row in self._pages.rows_in(page) if row)
+                for found in named:
+                    if found and found.table in FROM_OLDER and (found.table == EVENTS) == events:
                         yield found
+
+    def missing(self) -> tuple[int, int]:
+        """Return how many pages are cut off or blank, and how many there should be by the header."""
+        blank = bytes(self._pages.size)
+        said = int.from_bytes(self._pages.page(1)[PAGE_COUNT : PAGE_COUNT + 4], "big")
+        free = self._free() | {PENDING_BYTE // self._pages.size + 1}
+        cut_off = max(0, said - self._pages.count)
+        lacking = cut_off - sum(self._pages.count < number <= said for number in free)
+        for number in range(2, min(said, self._pages.count) + 1):
+            if number not in free and self._pages.page(number) == blank:
+                lacking += 1
+        return lacking, said
 
     def _rows_of(self, rows: Iterator[Row | None], owner: str, *, events: bool) -> Iterator[Found]:
         for row in rows:
             found = None if row is None else self._named(row, owner)
-            if found is None:
-                if owner or events:
-                    name = owner or "unknown"
-                    self.unreadable[name] = self.unreadable.get(name, 0) + 1
-            elif (found.table == EVENTS) == events:
-                yield found
+            if found is not None:
+                if (found.table == EVENTS) == events:
+                    yield found
+            elif owner or (events and not _is_schema(row)):
+                name = owner or "unknown"
+                self.unreadable[name] = self.unreadable.get(name, 0) + 1
 
     def _named(self, row: Row, owner: str) -> Found | None:
         shape = self._shapes.get(owner)
@@ -152,12 +170,15 @@ class Harvest:
                     if isinstance(name, str) and name in self._shapes and isinstance(root, int):
                         yield name, root
 
+    def _free(self) -> set[int]:
+        try:
+            return self._pages.free()
+        except (Broken, struct.error):
+            return set()
+
     def _orphans(self) -> Iterator[int]:
         """Yield the pages with rows that nothing leads to, but for those that are free."""
-        try:
-            free = self._pages.free()
-        except (Broken, struct.error):
-            free = set[int]()
+        free = self._free()
         for number in range(2, self._pages.count + 1):
             if (
                 number not in self._owners
@@ -183,6 +204,11 @@ def _shape(connection: sqlite3.Connection, name: str, sql: str, root: int) -> Sh
         for row in rows
     )
     return Shape(name, columns, keyed, root)
+
+
+def _is_schema(row: Row | None) -> bool:
+    """Return whether a row is one of SQLite's own, which is made anew with the file."""
+    return row is not None and len(row.values) == 5 and row.values[0] in SCHEMA_KINDS
 
 
 def _is(value: Value, kind: str) -> bool:

@@ -17,7 +17,7 @@ from roost.actors.store.database import EVENT_BYTES
 from roost.actors.store.recovery import plan_recovery
 from roost.actors.store.sealing import seal
 from roost.schemas import archive, event
-from roost.schemas.archive import ImportBegun
+from roost.schemas.archive import MAX_IMPORTED, ImportBegun
 from roost.schemas.base import AgentId, Done, SessionId, TurnId
 from roost.schemas.session import SessionSpec
 from roost.schemas.unions import event_decoder
@@ -166,6 +166,10 @@ class Imports:
         if request.first != staged.last_sequence + 1:
             text = f"event {request.first} does not follow event {staged.last_sequence}"
             raise InvalidArgument(text)
+        last = request.first + len(request.events) - 1
+        if last > MAX_IMPORTED:
+            text = f"event {last} leaves no room for further ones: {MAX_IMPORTED} is the last that is taken"
+            raise InvalidArgument(text, {"sequence": last})
         self._check_ids(request)
         self._check_room()
         self._check_capacity(request)
@@ -180,7 +184,6 @@ class Imports:
             row = (one.event_id, one.type, one.turn_id, one.body, mark)
             rows.append((staged.key, sequence, *row))
         size = sum(len(one.body) + EVENT_BYTES for one in request.events)
-        last = request.first + len(rows) - 1
         db = self._journal.db
         db.executemany(_INSERT, rows)
         counters = (usage.turns, usage.input, usage.output, usage.cost)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import uuid_utils
 
+from roost.actors.store.bounds import log_corrected, put_right, put_suspects_right
 from roost.actors.store.database import EVENT_BYTES
 from roost.actors.store.effects import Effects
 from roost.actors.store.paging import Range, damaged_upto, read_page, turn_bodies
@@ -32,7 +33,7 @@ IDS_AT_ONCE: Final = 512
 CALL_OPENED: Final = "tool.call.started"
 CALL_CLOSED: Final = frozenset({"tool.call.completed", "tool.call.failed"})
 
-_LOAD = """select s.key, s.agent_id, s.state, s.generation, s.last_sequence, s.first_sequence, s.bytes,
+_LOAD = """select s.key, s.agent_id, s.state, s.generation, s.bytes,
     coalesce(t.turn_id, ''), coalesce(t.first_sequence, 0)
     from sessions s left join turns t on t.session = s.key and t.state = 'open'
     where s.session_id = ?"""
@@ -116,6 +117,8 @@ class Journal:
         self.total_bytes = 0
         # How many transactions have been undone: what was counted in one of them has to be counted anew.
         self.undone = 0
+        # Before retention goes on with removing what a damaged row only seems to have cut off.
+        log_corrected(put_suspects_right(connection))
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -269,12 +272,16 @@ class Journal:
         if row is None:
             return None
         session = Session(SessionId(session_id), row[1], row[0])
-        session.state, session.generation, session.last_sequence = row[2:5]
-        session.first_sequence, session.bytes, session.turn_id = row[5:8]
+        session.state, session.generation, session.bytes, session.turn_id = row[2:6]
+        counters, notes = put_right(self.db, session.key)
+        log_corrected(notes)
+        if counters is not None:
+            session.first_sequence = counters.first_sequence
+            session.last_sequence = counters.last_sequence
         if session.turn_id:
             # The calls are only counted: a damaged one is told where it is read.
             with suppress(msgspec.DecodeError):
-                for (body,) in self.db.execute(_CALLS, (session.key, row[8])):
+                for (body,) in self.db.execute(_CALLS, (session.key, row[6])):
                     note_call(session, decode_head(body))
         return session
 

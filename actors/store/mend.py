@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roost.actors.store.bounds import put_right
 from roost.actors.store.database import EVENT_BYTES
 from roost.actors.store.journal import decode_head
 from roost.schemas.agent import AgentSpec
@@ -23,6 +24,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _BEHIND: Final = """select key, session_id, last_sequence,
     (select max(sequence) from events where session = sessions.key) as seen
     from sessions where seen > last_sequence or last_sequence >= ?"""
+_HIDING: Final = """select key from sessions where state not in ('importing', 'purging')
+    and (select min(sequence) from events where session = sessions.key) < first_sequence"""
 _UNOWNED: Final = (
     "select distinct session from events where session not in (select key from sessions)"
 )
@@ -45,6 +48,8 @@ def mend_counters(connection: sqlite3.Connection, known: dict[int, int]) -> list
         right = max(seen or 0, last if last < SANE else 0)
         connection.execute("update sessions set last_sequence = ? where key = ?", (right, key))
         notes.append(f"session {session_id}: its last sequence was {last}, is {right}")
+    for (key,) in connection.execute(_HIDING).fetchall():
+        notes += put_right(connection, key)[1]
     for key, last in known.items():
         sql = "update sessions set last_sequence = ? where key = ? and last_sequence < ?"
         connection.execute(sql, (last, key, last))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from roost.actors.store.database import APPLICATION_ID, is_corrupt, open_database, read_meta
 from roost.actors.store.rescue import lacking, read_wal, rescue, resume, suspect
+from roost.actors.store.stamp import was_used
 from roost.supervisor.errors import StartError, StartRefused
 
 if TYPE_CHECKING:
@@ -55,15 +56,13 @@ def find_damage(path: Path) -> str:
     """Return what is wrong with the files that SQLite would not say, or nothing."""
     if suspect(path).exists():
         return "a damaged page was met while it ran"
-    if not path.exists():
-        return ""
     wal = path.with_name(path.name + "-wal")
     logged = wal.exists() and wal.stat().st_size > 0
-    size = path.stat().st_size
-    if not size:
-        return (
-            "the database is empty, but its log is not" if logged and read_wal(path).frames else ""
-        )
+    if not path.exists() or not path.stat().st_size:
+        gone = "empty" if path.exists() else "missing"
+        if logged and read_wal(path).frames:
+            return f"the database is {gone}, but its log is not"
+        return f"the database is {gone}, but was used before" if was_used(path) else ""
     with path.open("rb") as file:
         head = file.read(HEADER)
     if head[:16] != MAGIC:
@@ -73,8 +72,9 @@ def find_damage(path: Path) -> str:
     if logged:
         found = read_wal(path, trusted=trusted_frames(path))
         if found.damaged:
-            frames = ", ".join(map(str, found.bad[:8])) or "the header"
-            return f"the write-ahead log is damaged (frame {frames})"
+            frames = ", ".join(map(str, found.bad[:8]))
+            where = f"frames {frames}" if frames else "its header"
+            return f"the write-ahead log is damaged ({where})"
     else:
         found = read_wal(path)
     missing = lacking(path, found)

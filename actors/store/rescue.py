@@ -46,6 +46,9 @@ ROOT_KINDS: Final = frozenset({0x05, 0x0D})
 
 _log = logging.getLogger(__name__)
 
+LOSS: Final = "loss: yes"
+EMPTY: Final = "an empty one, for the first page of the old one is gone"
+
 README = """The daemon's store was found damaged when it was opened: {reason}.
 
 The files in this folder are copies of what was found then (store.db, its write-ahead log and index); nothing has been
@@ -63,6 +66,21 @@ class Rescued(NamedTuple):
     events: int
 
 
+class Filled(NamedTuple):
+    """What came over into a new file: lines for people, what is known to be gone, and whether anything is."""
+
+    lines: tuple[str, ...] = ()
+    sessions: int = 0
+    events: int = 0
+    loss: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """Return it in a sentence."""
+        lost = f"{self.events} events of {self.sessions} sessions are lost"
+        return f"everything that could be read is in it; {lost}, as far as that can be told"
+
+
 def rescue(path: Path, reason: str, *, anew: bool = False) -> Rescued:
     """Set the files of the database at `path` aside and put a sound one in their place, an empty one if that is asked.
 
@@ -78,24 +96,22 @@ def rescue(path: Path, reason: str, *, anew: bool = False) -> Rescued:
     try:
         older = _make_image(path, image)
         anew = anew or not _first_page_usable(image)
-        lines, sessions, events = ([], 0, 0) if anew else _fill(image, older, fresh, missing)
+        found = Filled() if anew else _fill(image, older, fresh, missing)
         if anew:
             open_database(fresh, wal_autocheckpoint=4000).close()
         _replace(path, fresh, folder)
     finally:
         _remove(fresh)
         image.unlink(missing_ok=True)
-    outcome = (
-        "an empty one, for the first page of the old one is gone"
-        if anew
-        else f"everything that could be read is in it; {events} events of {sessions} sessions are lost"
-    )
+    outcome = EMPTY if anew else found.outcome
     _log.error("the store goes on with a new file: %s", outcome)
     suspect(path).unlink(missing_ok=True)
     _write(folder / "README.txt", README.format(reason=reason, outcome=outcome, keep=KEEP))
-    _write(folder / "report.txt", "\n".join([f"damage: {reason}", outcome, *lines]) + "\n")
+    loss = LOSS if anew or found.loss else "loss: none"
+    lines = [f"damage: {reason}", loss, outcome, *found.lines]
+    _write(folder / "report.txt", "\n".join(lines) + "\n")
     _prune(folder.parent)
-    return Rescued(folder, anew, sessions, events)
+    return Rescued(folder, anew, found.sessions, found.events)
 
 
 def read_wal(path: Path, *, trusted: int = 0) -> Wal:
@@ -173,7 +189,10 @@ def _make_image(path: Path, image: Path) -> list[bytes]:
     held = contents(wal)
     size = wal.page_size
     older: list[bytes] = []
-    shutil.copyfile(path, image)
+    if path.exists():
+        shutil.copyfile(path, image)
+    else:
+        image.touch(mode=0o600)
     log = path.with_name(path.name + "-wal")
     data = log.read_bytes() if wal.frames else b""
     bad_pages = {frame.page for frame in wal.frames if not frame.good}
@@ -200,7 +219,7 @@ def _apply(fd: int, data: bytes, held: Contents, size: int) -> None:
     os.ftruncate(fd, -(-whole // size) * size)
 
 
-def _fill(image: Path, older: list[bytes], fresh: Path, missing: int) -> tuple[list[str], int, int]:
+def _fill(image: Path, older: list[bytes], fresh: Path, missing: int) -> Filled:
     with image.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         view = memoryview(mapped)
         try:
@@ -231,13 +250,14 @@ def _fill(image: Path, older: list[bytes], fresh: Path, missing: int) -> tuple[l
             line = f"the log lacks {missing} committed pages at its end; whose events were there cannot be told"
             lines.append(line)
             _log.error("%s", line)
-        if sessions or salvaged.notes or missing:
+        loss = bool(sessions or salvaged.notes or missing)
+        if loss:
             write_meta(connection, "epoch", secrets.token_hex(8))
         write_meta(connection, "rescued_at", str(int(time.time())))
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()
     finally:
         connection.close()
-    return lines, len(sessions), events
+    return Filled(tuple(lines), len(sessions), events, loss)
 
 
 def _first_page_usable(image: Path) -> bool:

@@ -55,7 +55,7 @@ def salvage(pages: Pages, older: Iterable[bytes], target: Path) -> Salvaged:
         connection.execute("commit")
         dropped = _take_events(connection, harvest)
         connection.execute("begin immediate")
-        notes = mend(connection, known)
+        notes = [*_missing(harvest), *mend(connection, known)]
         connection.execute("commit")
         connection.execute("pragma synchronous = full")
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()
@@ -84,18 +84,30 @@ def _take_rows(connection: sqlite3.Connection, harvest: Harvest) -> dict[int, in
 def _take_events(connection: sqlite3.Connection, harvest: Harvest) -> dict[str, int]:
     ids = dict(connection.execute("select key, session_id from sessions").fetchall())
     keys = {session_id: key for key, session_id in ids.items()}
-    dropped = 0
+    # An event that is damaged in one place may be whole in another one.
+    connection.execute("create temp table unproved(key integer primary key)")
     batch: list[tuple[Value, ...]] = []
     for found in harvest.rows(events=True):
         row = _proved(found, ids, keys)
         if row is None:
-            dropped += 1
+            sql = "insert or ignore into temp.unproved values(?)"
+            connection.execute(sql, (found.columns["key"],))
             continue
         batch.append(row)
         if len(batch) >= BATCH:
             _write(connection, batch)
     _write(connection, batch)
+    sql = "select count(*) from temp.unproved where key not in (select key from events)"
+    (dropped,) = connection.execute(sql).fetchone()
+    connection.execute("drop table temp.unproved")
     return {"events": dropped} if dropped else {}
+
+
+def _missing(harvest: Harvest) -> list[str]:
+    lacking, count = harvest.missing()
+    if not lacking:
+        return []
+    return [f"the file lacks {lacking} of {count} pages; further sessions may be lost"]
 
 
 def _write(connection: sqlite3.Connection, batch: list[tuple[Value, ...]]) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from roost.actors.store.bounds import Counters, counted
 from roost.actors.store.database import APPLICATION_ID, EVENT_BYTES, MIGRATIONS
 from roost.actors.store.remains import HIDDEN
 from roost.actors.store.sealing import is_sealed
@@ -28,11 +29,14 @@ PAGE_BYTES: Final = 2 * 1024 * 1024
 PAGE_SESSIONS: Final = 500
 BUSY_SECONDS: Final = 10.0
 
-_SESSIONS = """select key, session_id, agent_id, spec, state, first_sequence, last_sequence
-    from sessions where key > ? and state not in ('importing', 'purging')
+_COLUMNS = (
+    "key, session_id, agent_id, spec, state, first_sequence, last_sequence, removed, bytes",
+    # The first format removes nothing: whatever is there is to be seen.
+    "key, session_id, agent_id, spec, state, first_sequence, last_sequence, last_sequence, 0",
+)
+_SESSIONS = """select {} from sessions where key > ? and state not in ('importing', 'purging')
     order by key limit ?"""
-_SESSION = """select key, session_id, agent_id, spec, state, first_sequence, last_sequence
-    from sessions where session_id = ?"""
+_SESSION = "select {} from sessions where session_id = ?"
 _PAGE = """select sequence, body, crc from events where session = ? and sequence > ? and sequence <= ?
     order by sequence limit ?"""
 
@@ -61,7 +65,7 @@ class Broken(Exception):
 
 
 class LoggedSession(NamedTuple):
-    """A session as its row says."""
+    """A session as its row says, with all of its events that are to be seen."""
 
     key: int
     session_id: str
@@ -113,17 +117,19 @@ class Snapshot:
     def sessions(self) -> Iterator[LoggedSession]:
         """Yield every session, in the order in which they were made."""
         after = 0
-        while rows := self.db.execute(_SESSIONS, (after, PAGE_SESSIONS)).fetchall():
+        sql = _SESSIONS.format(_COLUMNS[self.version == 1])
+        while rows := self.db.execute(sql, (after, PAGE_SESSIONS)).fetchall():
             for row in rows:
-                yield _session(row)
+                yield _session(self.db, row)
             after = rows[-1][0]
 
     def session(self, session_id: str) -> LoggedSession | None:
         """Return one session, or None."""
         if session_id.startswith(HIDDEN):
             return None
-        row = self.db.execute(_SESSION, (session_id,)).fetchone()
-        return None if row is None else _session(row)
+        sql = _SESSION.format(_COLUMNS[self.version == 1])
+        row = self.db.execute(sql, (session_id,)).fetchone()
+        return None if row is None else _session(self.db, row)
 
     def page(
         self, session: LoggedSession, after: int, upto: int = 2**62
@@ -182,8 +188,12 @@ def stored_line(sequence: int, body: bytes) -> bytes:
     return b'%b,"sequence":%d}\n' % (body[:-1], sequence)
 
 
-def _session(row: tuple[int, str, str, bytes, str, int, int]) -> LoggedSession:
-    key, session_id, agent_id, spec, state, first, last = row
+def _session(
+    connection: sqlite3.Connection, row: tuple[int, str, str, bytes, str, int, int, int, int]
+) -> LoggedSession:
+    key, session_id, agent_id, spec, state = row[:5]
+    counters = counted(connection, Counters(key, session_id, state, *row[5:]))
+    first, last = counters.first_sequence, counters.last_sequence
     try:
         ephemeral = _session_spec(spec).ephemeral
     except msgspec.MsgspecError:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def stamp(connection: sqlite3.Connection, path: Path) -> bool:
     """Count one more opening or closing of the database at `path`; return whether it is an older copy of itself."""
-    beside = path.with_name(path.name + ".stamp")
+    beside = _beside(path)
     count = _number(read_meta(connection, OPENED))
     epoch = read_meta(connection, "epoch")
     known_epoch, known = _read(beside)
@@ -37,6 +37,15 @@ def stamp(connection: sqlite3.Connection, path: Path) -> bool:
     write_meta(connection, OPENED, str(count))
     _write(beside, f"{epoch} {count}\n")
     return older
+
+
+def was_used(path: Path) -> bool:
+    """Return whether there has been a store at `path` before, going by the count beside it."""
+    return _read(_beside(path))[1] > 0
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".stamp")
 
 
 def _read(beside: Path) -> tuple[str, int]:

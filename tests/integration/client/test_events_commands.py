@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -100,6 +102,23 @@ def test_a_reader_that_leaves_ends_an_export_quietly(tmp_path: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(LIMIT) == 1
+
+
+@pytest.mark.parametrize("change", ["last_sequence = 33", "first_sequence = 65"])
+def test_an_export_is_whole_whatever_the_counters_in_the_sessions_row_say(
+    tmp_path: Path, change: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    events = log("s-one", 161)
+    fill_store(home / "store.db", events)
+    with contextlib.closing(sqlite3.connect(home / "store.db")) as connection, connection:
+        connection.execute(f"update sessions set {change}")
+    for chosen in ("s-one", "--all"):
+        process = start(home, "events", "export", chosen)
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == 0
+        assert [one["id"] for one in parsed(output)] == [one["id"] for one in events]
 
 
 def test_an_export_that_is_terminated_leaves_no_file(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
+from bench.daemon import Refusal
 from bench.damage import read_all
-from tests.support.daemon import RunningDaemon, attach, create_agent, send_script
+from roost.actors.store.rescue import newest_report
+from tests.support.daemon import RunningDaemon, attach, create_agent, eventually, send_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,3 +116,28 @@ def test_a_write_that_meets_damage_has_the_store_built_anew(daemon: RunningDaemo
     found, gaps = read_all(daemon, session)
     assert not gaps
     assert sorted(found) == list(range(1, len(found) + 1))
+
+
+def test_a_damaged_index_that_a_read_meets_is_mended_by_itself(daemon: RunningDaemon) -> None:
+    two_sessions(daemon)
+    assert daemon.stop() == 0
+    path = daemon.home / "store.db"
+    with sqlite3.connect(path) as connection:
+        sql = "select rootpage from sqlite_master where name = 'sqlite_autoindex_sessions_1'"
+        (page,) = connection.execute(sql).fetchone()
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(bytes(4096))
+    daemon.start()
+    client = daemon.client()
+
+    def ready() -> bool:
+        try:
+            _, session = create_agent(client)
+        except Refusal:
+            return False
+        return client.answer(send_script(client, session, SAY))["outcome"] == "completed"
+
+    eventually(ready)
+    assert newest_report(daemon.home) is not None

@@ -12,7 +12,7 @@ import trio
 
 from roost.actors.store.database import MIGRATIONS, open_database
 from roost.actors.store.opening import find_damage, make_sound
-from roost.actors.store.rescue import FOLDER, KEEP, newest_report, read_wal, rescue, suspect
+from roost.actors.store.rescue import FOLDER, KEEP, LOSS, newest_report, read_wal, rescue, suspect
 from roost.actors.store.stamp import stamp
 from roost.actors.store.wal import FRAME, HEADER
 from roost.schemas import session
@@ -263,7 +263,10 @@ def path_bytes(data: bytes) -> bytes:
     return bytes(PAGE) + data[PAGE:]
 
 
-def test_an_empty_file_beside_a_log_is_filled_from_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [True, False])
+def test_an_empty_or_missing_file_beside_a_log_is_filled_from_the_log(
+    tmp_path: Path, missing: bool
+) -> None:
     home = tmp_path / "made"
     home.mkdir()
     book = Book(home)
@@ -275,10 +278,29 @@ def test_an_empty_file_beside_a_log_is_filled_from_the_log(tmp_path: Path) -> No
     book.close()
     path = copy_of(kept, tmp_path / "cut")
     cut(path, 0)
+    if missing:
+        path.unlink()
     found = opened(path.parent)
     assert "its log is not" in report(path.parent)
     check_served(found, log)
     found.close()
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_that_a_store_is_gone_is_said(tmp_path: Path, missing: bool) -> None:
+    path = tmp_path / "store.db"
+    book = Book(tmp_path)
+    fill(book, sessions=1)
+    stamp(book.connection, path)
+    book.close()
+    cut(path, 0)
+    if missing:
+        path.unlink()
+    book = opened(tmp_path)
+    assert "was used before" in report(tmp_path)
+    assert LOSS in report(tmp_path)
+    fill(book, sessions=1, events=2, seed=2)
+    book.close()
 
 
 def test_an_older_copy_gets_a_new_epoch(tmp_path: Path) -> None:

@@ -145,11 +145,11 @@ def test_the_next_message_of_a_full_session_is_refused_when_it_comes(full_one: A
 
 def test_messages_that_wait_end_with_the_turn_that_filled_the_session(full_one: Actor) -> None:
     # Accepted while there was still room: the bound is met by what has been written since.
-    full_one.book.connection.execute("update sessions set first_sequence = 10")
-    full_one.book.desk.journal.forget(full_one.session_id)
+    found = full_one.book.desk.journal.session(full_one.session_id)
+    assert found is not None
+    found.first_sequence = 10
     accepted = full_one.accept()
-    full_one.book.connection.execute("update sessions set first_sequence = 1")
-    full_one.book.desk.journal.forget(full_one.session_id)
+    found.first_sequence = 1
     full_one.send(full_one.draft(delta(full_one.session_id, "turn_full", "x")))
     assert "message ended failed" in full_one.book.story()
     sql = "select state, outcome from messages where message_id = ?"
@@ -161,11 +161,10 @@ def test_a_turn_that_finds_no_room_for_its_beginning_ends_its_message(full_one: 
     book = full_one.book
     full_one.send(full_one.draft(delta(full_one.session_id, "turn_full", "x")))
     # One more event, of the kind that is always let in, and a message that slipped in before.
-    db = book.connection
-    db.execute("update sessions set first_sequence = 10")
-    book.desk.journal.forget(full_one.session_id)
+    found = book.desk.journal.session(full_one.session_id)
+    assert found is not None
+    found.first_sequence = 10
     accepted = full_one.accept()
-    db.execute("update sessions set first_sequence = 1")
     book.desk.journal.forget(full_one.session_id)
     full_one.open()
     begin = turn.BeginTurn(turn_id=TurnId("t2"), message_id=accepted.message_id)
