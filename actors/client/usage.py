@@ -41,7 +41,12 @@ class Usage(NamedTuple):
     def session_rows(self) -> list[tuple[str, str, str, str]]:
         """Return a row of a table for each session; no id breaks its line."""
         return [
-            (_in_line(s.agent_id) or "-", _in_line(s.session_id), str(s.events), format_bytes(s.bytes))
+            (
+                _in_line(s.agent_id) or "-",
+                _in_line(s.session_id),
+                str(s.events),
+                format_bytes(s.bytes),
+            )
             for s in self.sessions
         ]
 

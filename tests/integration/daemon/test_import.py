@@ -154,6 +154,15 @@ def test_each_session_is_imported_whole_or_not_at_all(daemon: RunningDaemon) -> 
     assert set(results(import_(daemon, lines(again))[1]).values()) == {"unchanged"}
 
 
+def test_a_session_that_could_not_go_on_is_refused(daemon: RunningDaemon) -> None:
+    last = event("full", 2**53 - 1, timestamp=1)
+    status, found = import_(daemon, lines([last, event("fits", 1)]))
+    assert status == 1
+    assert results(found) == {"full": "refused", "fits": "imported"}
+    (why,) = [str(one["message"]) for one in found if one.get("session") == "full"]
+    assert why.startswith("line 1: event 9007199254740991 leaves no room")
+
+
 def test_a_line_of_which_no_session_is_known_spoils_its_neighbours(daemon: RunningDaemon) -> None:
     data = lines(log("one", 2)) + lines(log("two", 2)) + b"{torn\n" + lines(log("three", 2))
     status, found = import_(daemon, data + lines(log("four", 1)))

@@ -188,6 +188,34 @@ def test_a_zeroed_page_costs_what_was_in_it(whole: tuple[Path, Log], tmp_path: P
         book.close()
 
 
+def test_a_report_counts_only_what_is_lost(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    log = fill(book)
+    book.close()
+    path = tmp_path / "store.db"
+    rescue(path, "to see")
+    said = report(tmp_path)
+    assert "0 events of 0 sessions are lost" in said
+    assert "cannot be read" not in said
+    assert "the file lacks" not in said
+    book = Book(tmp_path)
+    assert not check_served(book, log)
+    book.close()
+
+
+def test_a_file_that_was_cut_off_is_said_to_lack_pages(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    fill(book, sessions=20)
+    book.close()
+    path = tmp_path / "store.db"
+    count = path.stat().st_size // PAGE
+    with path.open("r+b") as file:
+        file.truncate(count // 3 * PAGE)
+    rescue(path, "to see")
+    found = f"the file lacks {count - count // 3} of {count} pages; further sessions may be lost"
+    assert found in report(tmp_path)
+
+
 def damage_schema(path: Path) -> None:
     data = path.read_bytes()
     flip(path, data.index(b"CREATE UNIQUE INDEX events_order") + 3)

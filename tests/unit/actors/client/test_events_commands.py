@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from roost.actors.client.cli import cli
 from roost.actors.client.log_lines import Line, read_lines
+from roost.actors.client.tail import Tail
 from roost.actors.store.database import read_meta
+from roost.actors.store.snapshot import Snapshot
 from tests.support.log_files import Json, event, fill_store, lines, log, parsed
 
 if TYPE_CHECKING:
@@ -173,6 +175,50 @@ def test_tail_writes_the_last_events(
     ended = roost(home, "events", "tail", "s-two", *arguments)
     assert ended.exit_code == 0
     assert parsed(ended.stdout_bytes) == log("s-two", count, first=first)
+
+
+def remove(home: Path, session: str, upto: int) -> None:
+    """Remove a session's first events as retention does."""
+    with sqlite3.connect(home / "store.db") as connection:
+        key = "(select key from sessions where session_id = ?)"
+        sql = f"delete from events where session = {key} and sequence <= ?"
+        connection.execute(sql, (session, upto))
+        sql = "update sessions set first_sequence = ? where session_id = ?"
+        connection.execute(sql, (upto + 1, session))
+    connection.close()
+
+
+def test_tail_names_what_retention_has_removed(home: Path) -> None:
+    remove(home, "s-one", 3)
+    ended = roost(home, "events", "tail", "s-one", "--after", "1")
+    assert ended.exit_code == 0
+    assert ended.stderr == "roost: session s-one: events 2 to 3 are gone, removed by retention\n"
+    assert parsed(ended.stdout_bytes) == log("s-one", 2, first=4)
+    for arguments in (["--after", "3"], ["-n", "10"]):
+        ended = roost(home, "events", "tail", "s-one", *arguments)
+        assert ended.stderr == ""
+        assert parsed(ended.stdout_bytes) == log("s-one", 2, first=4)
+
+
+def test_a_tail_that_retention_overtakes_says_so_once(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Snapshot(home / "store.db") as snapshot:
+        session = snapshot.session("s-one")
+        assert session is not None
+        tail = Tail(snapshot, session, 2)
+        remove(home, "s-one", 5)
+        tail.write()
+        tail.write()
+    assert tail.cursor == 5
+    told = capsys.readouterr()
+    assert told.err == "roost: session s-one: events 3 to 5 are gone, removed by retention\n"
+    assert told.out == ""
+
+
+def test_du_keeps_each_session_on_its_line(home: Path) -> None:
+    fill_store(home / "store.db", log("s\nbroken\u2028id", 1))
+    assert "s\ufffdbroken\ufffdid" in roost(home, "du").stdout
 
 
 def test_du_counts_events_and_bytes(home: Path) -> None:

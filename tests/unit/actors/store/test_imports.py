@@ -193,6 +193,14 @@ def test_a_gap_is_refused(book: Book) -> None:
     assert isinstance(book.ask(finish(2)), session.SessionRow)
 
 
+def test_a_log_that_leaves_its_session_no_room_is_refused(book: Book) -> None:
+    last = archive.MAX_IMPORTED
+    book.ask(begin(first=last))
+    assert book.refused(chunk(log(SESSION, 2, first=last))) == "INVALID_ARGUMENT"
+    assert isinstance(book.ask(chunk(log(SESSION, 1, first=last))), Done)
+    assert isinstance(book.ask(finish(last)), session.SessionRow)
+
+
 def test_a_session_that_exists_is_said_at_the_beginning(book: Book) -> None:
     import_log(book, log(SESSION, 2))
     assert book.ask(begin("import-two")) == archive.ImportBegun(exists=True)
