@@ -125,12 +125,13 @@ async def _follow(home: Home, tail: Tail) -> int:
             return 0
     except Disconnected:
         pass
-    except RpcError:
+    except RpcError as error:
         # It may have been closed before the attachment.
         tail.write()
         if tail.closed:
             return 0
-        raise
+        if error.code != "SHUTTING_DOWN":
+            raise
     tail.write()
     click.echo("roost: the daemon has ended the connection", err=True)
     return DAEMON_GONE

@@ -171,7 +171,7 @@ def test_tail_ends_with_the_daemon(
     process, running, _ = follower
     running.stop()
     _, err = process.communicate(timeout=LIMIT)
-    assert process.returncode == 3
+    assert process.returncode == 3, err
     assert b"the daemon has ended the connection" in err
 
 
@@ -188,5 +188,5 @@ def test_import_needs_a_daemon_and_says_so(tmp_path: Path) -> None:
     data.write_bytes(lines(log("s", 1)))
     process = start(tmp_path / "home", "events", "import", str(data))
     _, err = process.communicate(timeout=LIMIT)
-    assert process.returncode == 3
+    assert process.returncode == 3, err
     assert b"roost up" in err
