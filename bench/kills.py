@@ -86,9 +86,12 @@ class Victim:
 
 
 def disturbed(
-    home: Path, kind: str, kills: int, *, agents: int = AGENTS, seed: int = 7
+    home: Path, kind: str, kills: int, *, agents: int = AGENTS, seed: int = 7, accepted: int = 0
 ) -> tuple[Witness, list[str]]:
-    """Kill `kind` so many times under load; return the record, and what is wrong (nothing)."""
+    """Kill `kind` so many times under load; return the record, and what is wrong (nothing).
+
+    Goes on until more than `accepted` messages are, however slow the machine is.
+    """
     victim = Victim(home, random.Random(seed))
     victim.start()
     try:
@@ -106,6 +109,7 @@ def disturbed(
                 kill()
                 if victim.chance.random() < PROGRESS:
                     wait_until(lambda before=before: witness.received > before)
+            wait_until(lambda: witness.accepted > accepted)
 
         watched(witness, disturb)
     finally:

@@ -102,14 +102,20 @@ async def test_a_stopped_request_frees_its_slot(model_server: str) -> None:
         assert (await agent.answer(ask(2, provider="q"))).output_tokens == 20
 
 
-async def test_eight_requests_run_at_once(model_server: str) -> None:
+async def test_eight_requests_at_once_are_all_answered(model_server: str) -> None:
+    tokens: list[int] = []
     async with serving(p=provider(model_server, max_tokens=100)) as service:
         agents = [service.connect(f"agent:{number}") for number in range(4)]
+
+        async def use(number: int) -> None:
+            answer = await agents[number % 4].answer(ask(number + 1, text=f"I am {number}"))
+            tokens.append(answer.output_tokens)
+
         async with trio.open_nursery() as nursery:
             for number in range(8):
-                nursery.start_soon(
-                    agents[number % 4].answer, ask(number + 1, text=f"I am {number}")
-                )
+                nursery.start_soon(use, number)
+    assert len(tokens) == 8
+    assert all(count > 0 for count in tokens)
 
 
 async def test_the_models_are_listed(model_server: str) -> None:
