@@ -5,6 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # Further arguments for pytest: make test PYTEST="-m 'not slow' tests/unit"
 PYTEST ?=
+# How many test processes at once; the tests of one file stay in one of them.
+WORKERS ?= 2
 COVERAGE ?=
 
 .PHONY: demo test lint bench dev clean
@@ -14,10 +16,10 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 ifeq ($(COVERAGE),)
-	$(RUN) -m pytest $(PYTEST) </dev/null
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST) </dev/null
 else
 	rm -f .coverage .coverage.*
-	$(RUN) -m coverage run -m pytest $(PYTEST) </dev/null
+	$(RUN) -m coverage run -m pytest -n $(WORKERS) --dist loadfile $(PYTEST) </dev/null
 	$(RUN) -m coverage combine --quiet
 	$(RUN) -m coverage report --skip-covered --skip-empty --sort=cover
 endif

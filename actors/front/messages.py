@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roost.actors.front.gateway import Gateway
     from roost.actors.front.router import Call
     from roost.actors.front.stream import Stream
+    from roost.actors.front.waiting import Waiter
     from roost.schemas.session import MessageChanged
 
 EXIT = {"completed": 0, "failed": 1, "interrupted": 130}
@@ -33,14 +34,17 @@ async def send_message(call: Call, params: MessageSend) -> MessageDone:
     services = call.services
     message = _accept_of(call.method, params, services.next_stamp())
     stream = services.fanout.hold(params.session_id)
+    # From here on: where one commit both knows a repeated message and ends it, its end is told before the answer.
+    waiter = stream.wait_message(message)
     try:
         # Both are on their way at once: whatever becomes of the message is told after the watch has begun.
         answer = services.store.ask(message, Accepted)
         call.on_cancel = partial(_withdraw, services.store, message)
         await _opened(stream, params.session_id)
         accepted = await answer
-        ended = await _ended(call, stream, message, accepted)
+        ended = await _ended(call, stream, waiter, accepted)
     finally:
+        stream.forget(waiter)
         services.fanout.release(stream)
     return _done(call, params, accepted, ended)
 
@@ -52,19 +56,12 @@ async def _opened(stream: Stream, session_id: str) -> None:
         raise (not_found(session_id) if error.code == "SESSION_NOT_FOUND" else error) from None
 
 
-async def _ended(
-    call: Call, stream: Stream, message: AcceptMessage, accepted: Accepted
-) -> MessageChanged:
+async def _ended(call: Call, stream: Stream, waiter: Waiter, accepted: Accepted) -> MessageChanged:
     """Wait for the end of the message, and until the connection has been sent all that came before it."""
-    if accepted.state == "ended":
-        call.release_order()
-        return ended_of(stream.session_id, stream.row.spec.agent_id, accepted)
-    waiter = stream.wait_message(msgspec.structs.replace(message, message_id=accepted.message_id))
     call.release_order()
-    try:
-        ended = await waiter.ended
-    finally:
-        stream.forget(waiter)
+    if accepted.state == "ended":
+        return ended_of(stream.session_id, stream.row.spec.agent_id, accepted)
+    ended = await waiter.ended
     feed = stream.feeds.get(call.caller.peer)
     if feed is not None:
         await feed.passed(stream.position)

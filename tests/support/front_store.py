@@ -86,6 +86,7 @@ class FakeStore:
         self.heard: list[Message] = []
         self.silent: set[type[Message]] = set()
         self.pages = 0
+        self.ends_known_message = False
 
     def on_message(self, link: Link, ref: int, message: Message) -> None:
         """Answer a call."""
@@ -442,6 +443,8 @@ class FakeStore:
         after = max(message.after, lost)
         upto = message.upto or len(found.bodies)
         bodies = tuple(found.bodies[after:upto][: message.max_events])
+        while len(bodies) > 1 and sum(len(body) for body in bodies) > message.max_bytes:
+            bodies = bodies[:-1]
         return session.Page(
             session_id=found.spec.session_id,
             first=after + 1,
@@ -454,6 +457,10 @@ class FakeStore:
     def _accept(self, found: FakeSession, request: turn.AcceptMessage) -> Message:
         known = found.messages.get(request.message_id)
         if known is not None:
+            state = known.state
+            if self.ends_known_message:
+                # As when one commit holds both the repeated message and the end of its turn.
+                self.complete(found.spec.session_id)
             if known.request.sha256 != request.sha256:
                 return Refused(code="CLIENT_MESSAGE_ID_CONFLICT", message="other content")
             again = known.request.accepted_at == request.accepted_at
@@ -462,9 +469,9 @@ class FakeStore:
                 stream_id=known.request.stream_id,
                 accepted_at=known.request.accepted_at,
                 duplicate=not again,
-                state=known.state,  # type: ignore[arg-type]
+                state=state,  # type: ignore[arg-type]
                 turn_id=known.turn_id,
-                outcome=known.outcome,
+                outcome="" if state != "ended" else known.outcome,
             )
         if found.state != "open":
             text = f"AgenC daemon session not found or closed: {found.spec.session_id}"

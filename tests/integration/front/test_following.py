@@ -516,3 +516,18 @@ async def test_what_waits_is_told_again_with_its_risk_and_policy(tmp_path: Path)
                 "risk": "external_effect",
                 "sandbox": "dangerFullAccess",
             }
+
+
+async def test_a_repeated_message_whose_turn_ends_in_the_same_commit_is_answered(
+    tmp_path: Path,
+) -> None:
+    with trio.fail_after(5):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            house.store.add_agent()
+            first = await _begin(house, client)
+            async with open_client(house) as other:
+                house.store.ends_known_message = True
+                params: Json = {**S, "content": "hi", "clientMessageId": "m1"}
+                again = await other.call("message.send", params)
+                assert (again["outcome"], again["duplicate"]) == ("completed", True)
+            assert "result" in await client.answer(first)
