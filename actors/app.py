@@ -18,7 +18,8 @@ import msgspec
 import trio
 
 from roost.actors.listeners import Listeners, open_listeners
-from roost.actors.logs import open_log
+from roost.actors.logs import adjust_log, open_log
+from roost.actors.reload import Reloader
 from roost.actors.worker import PRELOAD
 from roost.config.errors import ConfigError
 from roost.config.files import (
@@ -46,6 +47,8 @@ from roost.supervisor.tree import Dynamic, ProcessTree
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from roost.config.load import DaemonOptions
+    from roost.supervisor.reconfigure import Outcome
     from roost.supervisor.reports import Report
 
 INSTANCE = "ROOST_INSTANCE"
@@ -53,12 +56,15 @@ ENTRY = "roost.actors.worker:main"
 LINKS = (
     ("front", "store"),
     ("front", "providers"),
+    ("front", "search"),
     ("front", "agent:*"),
     ("agent:*", "store"),
     ("agent:*", "providers"),
 )
 OK, FAILED, INTERRUPTED = 0, 1, 130
 MAX_TEXT = 700
+# How long a reload waits for processes to take over their settings; one that hangs does so later.
+TAKE_OVER_SECONDS = 3.0
 # A damaged store is built anew at its start, some 30 s for a million events.
 REBUILD_SECONDS = 600.0
 
@@ -69,19 +75,36 @@ _encode = msgspec.msgpack.Encoder().encode
 class Root:
     """What root holds while the daemon runs."""
 
-    def __init__(self, home: Home, settings: Settings, listeners: Listeners) -> None:
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        listeners: Listeners,
+        load: Callable[[], Settings],
+    ) -> None:
         self._home = home
-        self._settings = settings
+        self.reloader = Reloader(settings, load, self._configure)
         self._listeners = listeners
         self._started_at = time.time_ns() // 1_000_000
         self._cold = True
+        self.stopped_by = ""
         self.tree = self._build()
 
-    def _build(self) -> ProcessTree:
-        settings = self._settings
+    @property
+    def settings(self) -> Settings:
+        """Return the settings in force; a reload changes them."""
+        return self.reloader.settings
+
+    def _services(self) -> tuple[ProcessSpec, ...]:
         store = self._service("store", payload=self._store_payload)
         providers = self._service("providers", payload=lambda: self._payload(keys=True))
-        front = self._service("front", handles=self._listeners.handles)
+        return store, providers, self._service("front", handles=self._listeners.handles)
+
+    def _on_demand(self) -> tuple[ProcessSpec, ...]:
+        return (self._service("search"),)
+
+    def _build(self) -> ProcessTree:
+        settings = self.settings
         processes = settings.processes
         return ProcessTree(
             starting=Starting(
@@ -92,7 +115,8 @@ class Root:
                 spawn_module="roost.actors.worker",
                 log=self._home.logs / "zygote.log",
             ),
-            services=(store, providers, front),
+            services=self._services(),
+            on_demand=self._on_demand(),
             intensity=Intensity(processes.max_restarts, processes.restart_period),
             dynamic=Dynamic(
                 name="agents",
@@ -104,6 +128,19 @@ class Root:
             ),
             links=LINKS,
             on_report=_log_report,
+            on_reload=self.reloader.ask,
+        )
+
+    async def _configure(self, settings: Settings) -> Outcome:
+        """Give settings, which are in force already for what is started from now on, to all that runs."""
+        plain, whole = encode_without_keys(settings), encode_settings(settings)
+        log = settings.log
+        adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
+        return await self.tree.configure(
+            (*self._services(), *self._on_demand()),
+            settings.limits.agent_processes,
+            lambda kind: whole if kind == "providers" else plain,
+            TAKE_OVER_SECONDS,
         )
 
     def _service(
@@ -113,30 +150,30 @@ class Root:
         payload: Callable[[], bytes] | None = None,
         handles: Callable[[], Sequence[tuple[str, int]]] = tuple,
     ) -> ProcessSpec:
-        limit = self._settings.processes.start_timeout
+        limit = self.settings.processes.start_timeout
         return ProcessSpec(
             id=name,
             kind=name,
             payload=payload or self._payload,
             log=self._home.logs / f"{name}.log",
             restart=Restart.PERMANENT,
-            shutdown=Grace(self._settings.timeouts.agent_stop),
+            shutdown=Grace(self.settings.timeouts.agent_stop),
             ready_timeout=max(limit, REBUILD_SECONDS) if name == "store" else limit,
-            hang_timeout=self._settings.agents.hang_timeout or None,
+            hang_timeout=self.settings.agents.hang_timeout or None,
             handles=handles,
             commands=name in {"store", "front"},
         )
 
     def _agent(self, agent_id: str) -> ProcessSpec:
-        agents = self._settings.agents
+        agents = self.settings.agents
         return ProcessSpec(
             id=agent_id,
             kind="agent",
             payload=self._payload,
             log=self._home.agent_log(agent_id),
             restart=Restart.TRANSIENT,
-            shutdown=Grace(self._settings.timeouts.agent_stop),
-            ready_timeout=self._settings.processes.start_timeout,
+            shutdown=Grace(self.settings.timeouts.agent_stop),
+            ready_timeout=self.settings.processes.start_timeout,
             hang_timeout=agents.hang_timeout or None,
             memory_limit=agents.memory_limit,
             sweeps=True,
@@ -146,7 +183,7 @@ class Root:
         encode = encode_settings if keys else encode_without_keys
         boot = Boot(
             home=str(self._home.path),
-            settings=encode(self._settings),
+            settings=encode(self.settings),
             root_pid=os.getpid(),
             started_at=self._started_at,
             version=VERSION,
@@ -160,8 +197,8 @@ class Root:
         cold, self._cold = self._cold, False
         return self._payload(cold=cold)
 
-    def announce(self) -> None:
-        """Tell clients, the terminal and the service manager that the daemon is ready."""
+    def publish_addresses(self) -> None:
+        """Write where this daemon is to be reached; clients that wait for it may find it ready at any moment."""
         me = identity.identify(os.getpid())
         write_daemon_file(
             self._home,
@@ -174,6 +211,9 @@ class Root:
                 process_start=me.created if me else 0.0,
             ),
         )
+
+    def announce(self) -> None:
+        """Tell the terminal and the service manager that the daemon is ready."""
         url = self._listeners.websocket_url
         where = f" and {url}" if url else ""
         sys.stdout.write(f"roost ready (pid {os.getpid()}) on {self._home.socket}{where}\n")
@@ -202,30 +242,36 @@ def notify_service_manager(state: str) -> None:
         _log.warning("cannot tell the service manager %s: %s", state, error)
 
 
-async def run_root(root: Root, stop_timeout: float) -> int:
+async def run_root(root: Root) -> int:
     """Keep the daemon until SIGTERM, SIGINT or SIGHUP; return the exit status.
 
     A second signal cuts every wait short. A service that crashes too often ends the daemon with status 1.
     """
     tree = root.tree
-    received: list[str] = []
     async with trio.open_nursery() as nursery:
 
         def stop(name: str) -> None:
-            received.append(name)
+            root.stopped_by = name
             notify_service_manager("STOPPING=1")
-            nursery.start_soon(_stop, tree, name, stop_timeout)
+            root.reloader.close()
+            nursery.start_soon(_stop, tree, name, root.settings.daemon.stop_timeout)
 
         def hurry(_: str) -> None:
             tree.hurry()
 
         await nursery.start(serve_stop_signals, stop, hurry)
         ended = trio.Event()
+        root.publish_addresses()
         await nursery.start(_keep, tree, ended)
+        nursery.start_soon(root.reloader.run)
         root.announce()
         await ended.wait()
         nursery.cancel_scope.cancel()
-    return OK if received in ([], [signal.SIGTERM.name]) else INTERRUPTED
+    return _status_of(root.stopped_by)
+
+
+def _status_of(stopped_by: str) -> int:
+    return OK if stopped_by in {"", signal.SIGTERM.name} else INTERRUPTED
 
 
 async def _keep(
@@ -266,20 +312,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon in this process and return its exit status: 0 or 130 after a signal, 1 after a failure."""
     try:
         options = parse_daemon_options(sys.argv[1:] if argv is None else argv, os.environ)
-        settings = load_settings(options.home, os.environ, options.overrides).settings
+        load = _loader(options)
+        settings = load()
         prepare_home(options.home)
         lock = take_lock(options.home)
     except ConfigError as error:
         sys.stderr.write(f"roost: {error}\n")
         return FAILED
     try:
-        return _run_locked(options.home, settings)
+        return _run_locked(options.home, settings, load)
     finally:
         remove_daemon_files(options.home, os.getpid())
         os.close(lock)
 
 
-def _run_locked(home: Home, settings: Settings) -> int:
+def _loader(options: DaemonOptions) -> Callable[[], Settings]:
+    """Return what reads the settings: the file as it is then, environment and command line as they are now."""
+    environ = dict(os.environ)
+    return lambda: load_settings(options.home, environ, options.overrides).settings
+
+
+def _run_locked(home: Home, settings: Settings, load: Callable[[], Settings]) -> int:
     os.chdir(home.path)
     open_log(
         home.daemon_log,
@@ -297,12 +350,15 @@ def _run_locked(home: Home, settings: Settings) -> int:
     except ConfigError as error:
         sys.stderr.write(f"roost: {error}\n")
         return FAILED
+    root = Root(home, settings, listeners, load)
     try:
-        return trio.run(run_root, Root(home, settings, listeners), settings.daemon.stop_timeout)
+        return trio.run(run_root, root)
     except BaseExceptionGroup as group:
         expected, fault = group.split((StartError, RestartLimitReached))
         if expected is None or fault is not None:
             raise
+        if root.stopped_by and group.subgroup(RestartLimitReached) is None:
+            return _status_of(root.stopped_by)  # before everything was ready, which is no failure
         for failure in _leaves(expected):
             sys.stderr.write(f"roost: {failure}\n")
         _log.critical("the daemon ends", exc_info=expected)

@@ -36,6 +36,10 @@ class JsonLines(logging.Handler):
         self._fd = -1
         self._reopen()
 
+    def set_bounds(self, *, rotate_bytes: int, keep: int) -> None:
+        """Rotate a file that is larger, and keep so many old ones, from now on."""
+        self._rotate_bytes, self._keep = rotate_bytes, keep
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; a disk that takes no more loses the line, not the process."""
         try:
@@ -125,6 +129,14 @@ def open_log(path: str | Path, process: str, *, level: str, rotate_bytes: int, k
         handler.close()
     root.addHandler(JsonLines(path, process, rotate_bytes=rotate_bytes, keep=keep))
     set_levels(level)
+
+
+def adjust_log(*, level: str, rotate_bytes: int, keep: int) -> None:
+    """Change the bounds and the level of this process's log, if it has one."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, JsonLines):
+            handler.set_bounds(rotate_bytes=rotate_bytes, keep=keep)
+            set_levels(level)
 
 
 def set_levels(level: str) -> None:

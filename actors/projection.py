@@ -1,8 +1,8 @@
 """Stored events folded into what a model is told, and into what people read; pure.
 
-Each fold is incremental: the state after N events, given event N + 1, is the state after N + 1. Text deltas change
-nothing here, so whoever reads pages may leave them out. Events are taken in the order of their sequences; `timestamp`
-is never looked at.
+The fold of a conversation is incremental: the state after N events, given event N + 1, is the state after N + 1; that of
+a transcript goes the other way, from the newest event back. Text deltas change nothing here, so whoever reads pages may
+leave them out. Events are taken in the order of their sequences; `timestamp` is never looked at.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ TRANSCRIPT_BYTES = 4 * 1024 * 1024
 OUTPUT_BYTES = 32 * 1024
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
+_json = msgspec.json.Encoder().encode
 
 
 class ContextError(Exception):
@@ -154,6 +155,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     turn_id: str = ""
     message_id: str = ""
+    event_id: str = ""
     timestamp: float = 0.0
 
 
@@ -169,11 +171,13 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript:
-    """The newest texts of a session and what its tools gave, for people; older ones are dropped past the bound."""
+    """The newest texts of a session and what its tools gave, for people: taken backwards from the newest event.
+
+    What it takes as JSON is bounded, for the texts and for the outputs each; `truncated` if there was more.
+    """
 
     def __init__(self, max_bytes: int = TRANSCRIPT_BYTES) -> None:
         self.truncated = False
-        self.last_sequence = 0
         self._max_bytes = max_bytes
         self._entries: deque[Entry] = deque()
         self._outputs: deque[ToolOutput] = deque()
@@ -190,64 +194,78 @@ class Transcript:
         """What the tool calls gave, oldest first."""
         return tuple(self._outputs)
 
-    def fold(self, found: AnyEvent, sequence: int) -> None:
-        """Take the next event of the session."""
-        self.last_sequence = sequence
-        match found:
-            case event.UserMessage(content=text) | event.TranscriptFinal(text=text):
-                self._add_entry("user", text, found, sequence)
-            case event.AgentMessageCompleted(content=text):
-                self._add_entry("assistant", text, found, sequence)
-            case event.ToolCallCompleted(result=result):
-                text = result if isinstance(result, str) else _canonical(result).decode()
-                self._add_output(found, "completed", text, sequence)
-            case event.ToolCallFailed(error=error):
-                self._add_output(found, "failed", f"Error: {error}", sequence)
-            case _:
-                pass
+    def fold_back(self, found: AnyEvent, sequence: int) -> bool:
+        """Take an event that is before all taken so far; return whether there is room for texts before it."""
+        return self._keep(_piece(found, sequence))
 
-    def gap(self, first: int, last: int) -> None:
-        """Note that events cannot be read."""
+    def gap_back(self, first: int, last: int) -> bool:
+        """Note that events before all taken so far cannot be read; return as `fold_back` does."""
         text = f"event {first}" if first == last else f"events {first} to {last}"
-        self._keep(Entry(role="notice", text=f"{text} damaged, left out", sequence=last))
+        return self.note_back(f"{text} damaged, left out", last)
 
-    def _add_entry(self, role: str, text: str, found: AnyEvent, sequence: int) -> None:
-        if not text:
-            return
-        message_id = found.metadata.get("message_id")
-        entry = Entry(
-            role=role,
-            text=text,
-            sequence=sequence,
-            turn_id=found.turn_id or "",
-            message_id=message_id if isinstance(message_id, str) else "",
-            timestamp=found.timestamp,
-        )
-        self._keep(entry)
+    def note_back(self, text: str, sequence: int) -> bool:
+        """Say something about what is before all taken so far; return as `fold_back` does."""
+        return self._keep(Entry(role="notice", text=text, sequence=sequence))
 
-    def _keep(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._entry_bytes += len(entry.text.encode())
-        while self._entry_bytes > self._max_bytes and len(self._entries) > 1:
-            self._entry_bytes -= len(self._entries.popleft().text.encode())
-            self.truncated = True
+    def _keep(self, piece: Entry | ToolOutput | None) -> bool:
+        if isinstance(piece, Entry):
+            size = self._entry_bytes + len(_json(piece.text))
+            if size > self._max_bytes and self._entries:
+                self.truncated = True
+                return False
+            self._entries.appendleft(piece)
+            self._entry_bytes = size
+        elif piece is not None:
+            size = self._output_bytes + len(_json(piece.output))
+            if size > self._max_bytes and self._outputs:
+                self.truncated = True
+                return True
+            self._outputs.appendleft(piece)
+            self._output_bytes = size
+        return True
 
-    def _add_output(self, found: event.ToolEvent, status: str, text: str, sequence: int) -> None:
-        whole = text.encode()
-        shown = whole[:OUTPUT_BYTES].decode(errors="ignore")
-        output = ToolOutput(
-            call_id=found.tool_call_id,
-            tool_name=found.tool_name,
-            status=status,
-            output=shown,
-            size=len(whole),
-            sequence=sequence,
-        )
-        self._outputs.append(output)
-        self._output_bytes += len(shown.encode())
-        while self._output_bytes > self._max_bytes and len(self._outputs) > 1:
-            self._output_bytes -= len(self._outputs.popleft().output.encode())
-            self.truncated = True
+
+def _piece(found: AnyEvent, sequence: int) -> Entry | ToolOutput | None:
+    """Return what an event adds to a transcript, or None."""
+    match found:
+        case event.UserMessage(content=text) | event.TranscriptFinal(text=text):
+            return _entry("user", text, found, sequence)
+        case event.AgentMessageCompleted(content=text):
+            return _entry("assistant", text, found, sequence)
+        case event.ToolCallCompleted(result=result):
+            text = result if isinstance(result, str) else _canonical(result).decode()
+            return _output(found, "completed", text, sequence)
+        case event.ToolCallFailed(error=error):
+            return _output(found, "failed", f"Error: {error}", sequence)
+        case _:
+            return None
+
+
+def _entry(role: str, text: str, found: AnyEvent, sequence: int) -> Entry | None:
+    if not text:
+        return None
+    message_id = found.metadata.get("message_id")
+    return Entry(
+        role=role,
+        text=text,
+        sequence=sequence,
+        turn_id=found.turn_id or "",
+        message_id=message_id if isinstance(message_id, str) else "",
+        event_id=found.id,
+        timestamp=found.timestamp,
+    )
+
+
+def _output(found: event.ToolEvent, status: str, text: str, sequence: int) -> ToolOutput:
+    whole = text.encode()
+    return ToolOutput(
+        call_id=found.tool_call_id,
+        tool_name=found.tool_name,
+        status=status,
+        output=whole[:OUTPUT_BYTES].decode(errors="ignore"),
+        size=len(whole),
+        sequence=sequence,
+    )
 
 
 def fold_conversation(events: Iterable[AnyEvent]) -> Conversation:

@@ -25,11 +25,15 @@ ACTORS = {
     "front": ("roost.actors.front.actor", "FrontActor"),
     "providers": ("roost.actors.providers.actor", "ProvidersActor"),
     "agent": ("roost.actors.agent.actor", "AgentActor"),
+    "search": ("roost.actors.search.actor", "SearchActor"),
 }
 """Kind of process → module and class; loaded when it is the child's own, unless the zygote has it already."""
 
-PRELOAD = ("roost.actors.worker", *(module for module, _ in ACTORS.values()))
-"""What the zygote imports before its first fork."""
+PRELOAD = (
+    "roost.actors.worker",
+    *(module for kind, (module, _) in ACTORS.items() if kind != "search"),
+)
+"""What the zygote imports before its first fork; what few daemons start is left out, for every agent would carry it."""
 
 CRASHED = 70
 REFUSED = 78

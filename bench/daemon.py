@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, ClassVar
 
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 HERE = Path(__file__).parent
 READY_TIMEOUT = 60.0
@@ -31,7 +31,12 @@ class Refusal(Exception):
 
 
 class Client:
-    """One connection with one request under way at a time; notifications are kept in order."""
+    """One connection with one request under way at a time; notifications are kept in order.
+
+    `check`, if set, is called with every message of the server; measurements leave it out.
+    """
+
+    check: ClassVar[Callable[[Json], None] | None] = None
 
     def __init__(self, path: str, *, initialize: bool = True) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
@@ -68,6 +73,8 @@ class Client:
         if not line:
             raise ConnectionError("the server closed the connection")
         message: Json = json.loads(line)
+        if Client.check is not None:
+            Client.check(message)
         return message
 
     def answer(self, number: int) -> Json:

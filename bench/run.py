@@ -1,7 +1,7 @@
 """Run the measurements named on the command line, or all but the long ones' repeats; print one table.
 
-Usage: python -P bench/run.py [requests permissions fanout turns creation idle isolation fuzz_events appends
-       history kills]
+Usage: python -P bench/run.py [requests websocket permissions fanout turns creation idle isolation fuzz_events
+       fuzz_requests appends history kills clients search]
 Ends with 1 when a bound is missed.
 """
 
@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING
 from bench import (
     agents,
     appends,
+    clients,
     fanout,
     fuzz_events,
+    fuzz_requests,
     history,
     isolation,
     kills,
     permissions,
     requests,
+    search,
     turns,
+    websocket,
 )
 from bench.report import Figure, table
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
     "requests": requests.run,
+    "websocket": websocket.run,
     "permissions": permissions.run,
     "fanout": fanout.run,
     "turns": turns.run,
@@ -40,9 +45,12 @@ QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
     "idle": agents.idle,
     "isolation": isolation.run,
     "fuzz_events": fuzz_events.run,
+    "fuzz_requests": fuzz_requests.run,
     "appends": appends.run,
     "history": history.run,
     "kills": kills.run,
+    "clients": clients.run,
+    "search": search.run,
 }
 
 

@@ -15,7 +15,11 @@ class ConfigError(Exception):
 
 
 class SettingsError(ConfigError):
-    """A setting is unknown or has a value that it cannot have."""
+    """A setting is unknown or has a value that it cannot have; `key` says which one, if it is one."""
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
 
 
 class HomeError(ConfigError):

@@ -118,4 +118,4 @@ def place_in_file(path: Path, text: str, key: str) -> str:
 
 def _unknown(place: str, key: str, candidates: Sequence[str]) -> SettingsError:
     near = difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)
-    return SettingsError(f"{place}: unknown key {key}; the nearest known one is {near[0]}")
+    return SettingsError(f"{place}: unknown key {key}; the nearest known one is {near[0]}", key)

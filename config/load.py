@@ -7,7 +7,7 @@ import ipaddress
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -141,7 +141,20 @@ def _convert(tables: Tables, origins: Mapping[str, str]) -> Settings:
         key = found[1] if found else ""
         key = re.sub(r"\[\d+\]$", "", _name_provider(key, tables))
         place = origins.get(key, "the configuration")
-        raise SettingsError(f"{place}: {key}: {_PATH.sub('', text)}") from None
+        raise SettingsError(f"{place}: {key}: {_PATH.sub('', text)}{_allowed(key)}", key) from None
+
+
+def _allowed(key: str) -> str:
+    """Return which values a key may have, if they are a closed list."""
+    table, _, name = key.partition(".")
+    shape = Provider if table == "providers" else get_type_hints(Settings).get(table)
+    if shape is None:
+        return ""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(shape)}
+    kind = kinds.get(name.rpartition(".")[2])
+    if get_origin(kind) is not Literal:
+        return ""
+    return "; allowed are " + ", ".join(repr(value) for value in get_args(kind))
 
 
 def _name_provider(key: str, tables: Tables) -> str:
@@ -172,20 +185,24 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
     provider = settings.agents.provider
     if provider not in settings.providers and provider.partition(":")[0] not in RESERVED_PROVIDERS:
         place = origins.get("agents.provider", "the configuration")
-        raise SettingsError(f"{place}: agents.provider: there is no [providers.{provider}]")
+        known = ", ".join(["script", *sorted(settings.providers)])
+        text = f"{place}: agents.provider: there is no [providers.{provider}]; known are {known}"
+        raise SettingsError(text, "agents.provider")
     if not settings.websocket.allow_nonloopback and not is_loopback(settings.websocket.host):
         place = origins.get("websocket.host", "the configuration")
         raise SettingsError(
             f"{place}: websocket.host: {settings.websocket.host} can be reached from other machines; "
-            "set websocket.allow_nonloopback = true if that is meant"
+            "set websocket.allow_nonloopback = true if that is meant",
+            "websocket.host",
         )
     if settings.tools.shell_timeout > settings.tools.shell_timeout_max:
         place = origins.get("tools.shell_timeout", origins.get("tools.shell_timeout_max", ""))
-        raise SettingsError(f"{place}: tools.shell_timeout is above tools.shell_timeout_max")
+        text = f"{place}: tools.shell_timeout is above tools.shell_timeout_max"
+        raise SettingsError(text, "tools.shell_timeout")
     for key, least in (("session_events", MIN_EVENTS), ("session_bytes", MIN_BYTES)):
         if 0 < getattr(settings.store, key) < least:
             place = origins.get(f"store.{key}", "the configuration")
-            raise SettingsError(f"{place}: store.{key}: 0 or at least {least}")
+            raise SettingsError(f"{place}: store.{key}: 0 or at least {least}", f"store.{key}")
 
 
 def is_loopback(host: str) -> bool:

@@ -18,6 +18,28 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 RESERVED_PROVIDERS = ("script", "acp")
 
+NEED_RESTART = frozenset(
+    {
+        "websocket.enabled",
+        "websocket.host",
+        "websocket.port",
+        "websocket.path",
+        "websocket.allow_nonloopback",
+        "store.wal_autocheckpoint",
+        "store.reserve_mib",
+        "agents.max_restarts",
+        "agents.restart_period",
+        "processes.start",
+        "processes.start_timeout",
+        "processes.max_restarts",
+        "processes.restart_period",
+    }
+)
+"""The keys that a running daemon keeps as it was started with: its sockets, its processes, its open file.
+
+Every other key is live: a reload changes it in all processes that use it.
+"""
+
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every table of the configuration."""
@@ -138,6 +160,15 @@ class Timeouts(Table, frozen=True, kw_only=True):
     client_stall: Seconds
 
 
+class Search(Table, frozen=True, kw_only=True):
+    """The search for files."""
+
+    roots: tuple[str, ...]
+    kept_roots: Count
+    paths: Count
+    watches: Amount
+
+
 class Log(Table, frozen=True, kw_only=True):
     """The daemon's own log files."""
 
@@ -185,6 +216,7 @@ class Settings(Table, frozen=True, kw_only=True):
     tools: Tools
     processes: Processes
     timeouts: Timeouts
+    search: Search
     log: Log
     metrics: Metrics
     providers: dict[str, Provider] = {}

@@ -36,6 +36,7 @@ class Home:
         self.lock = path / "daemon.lock"
         self.pid_file = path / "daemon.pid"
         self.store = path / "store.db"
+        self.login = path / "auth.json"
         self.logs = path / "logs"
         self.daemon_log = self.logs / "daemon.jsonl"
         self.daemon_stderr = self.logs / "daemon-stderr.log"

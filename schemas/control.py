@@ -75,6 +75,12 @@ class StartChild(Message, frozen=True, kw_only=True, tag="control.start_child"):
     fresh: bool = False
 
 
+class StartService(Message, frozen=True, kw_only=True, tag="control.start_service"):
+    """Make sure that a service runs which is started at its first use; one that runs is left alone."""
+
+    name: str
+
+
 class StopChild(Message, frozen=True, kw_only=True, tag="control.stop_child"):
     """Call: stop a child of the dynamic supervisor for good; answered with `Done` when it is reaped or was not there."""
 
@@ -117,11 +123,16 @@ class Relink(Message, frozen=True, kw_only=True, tag="control.relink"):
 
 
 class AskTree(Message, frozen=True, kw_only=True, tag="control.ask_tree"):
-    """Call: what runs now; answered with `Tree`."""
+    """Call: what runs now; answered with `Tree`. Who looks at memory and processor time itself asks without `measure`."""
+
+    measure: bool = True
 
 
 class TreeNode(Message, frozen=True, kw_only=True, tag="control.tree_node"):
-    """One process of the tree. Times in seconds, memory in bytes; -1 where not known."""
+    """One process of the tree. Times in seconds, memory in bytes; -1 where not known.
+
+    `silent` is for how long it has not answered a ping.
+    """
 
     child_id: str
     parent: str
@@ -135,12 +146,39 @@ class TreeNode(Message, frozen=True, kw_only=True, tag="control.tree_node"):
     cpu_seconds: float = -1.0
     working: bool = False
     last_error: str = ""
+    silent: float = 0.0
 
 
 class Tree(Message, frozen=True, kw_only=True, tag="control.tree"):
     """The answer to `AskTree`."""
 
     nodes: tuple[TreeNode, ...]
+
+
+class Configure(Message, frozen=True, kw_only=True, tag="control.configure"):
+    """Call: take over new settings, as the application has encoded them.
+
+    Answered with `Done`; with `Refused` if that failed, and the old settings follow.
+    """
+
+    payload: bytes
+
+
+class Reload(Message, frozen=True, kw_only=True, tag="control.reload"):
+    """Call: read the configuration again; answered with `Reloaded`, or `Refused` and nothing has changed."""
+
+
+class Reloaded(Message, frozen=True, kw_only=True, tag="control.reloaded"):
+    """The answer to `Reload`: which keys have changed, and which wait for a restart of the daemon.
+
+    `at` is the time, in milliseconds since 1970. `late` are processes that have not confirmed yet: they take over the
+    settings as soon as they look, or with their next start.
+    """
+
+    at: int
+    changed: tuple[str, ...] = ()
+    need_restart: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 class Preload(Message, frozen=True, kw_only=True, tag="zygote.preload"):
@@ -170,8 +208,33 @@ class Forked(Message, frozen=True, kw_only=True, tag="zygote.forked"):
     error: str = ""
 
 
-ToChild = Start | Handle | Ping | Stop | Drain | ChildReport | Done | Refused | Tree
+ToChild = (
+    Start
+    | Handle
+    | Ping
+    | Stop
+    | Drain
+    | Configure
+    | ChildReport
+    | Done
+    | Refused
+    | Tree
+    | Reloaded
+)
 ToRoot = (
-    Ready | Pong | Failed | Busy | StartChild | StopChild | KillChild | Remember | AskTree | Relink
+    Ready
+    | Pong
+    | Failed
+    | Busy
+    | StartChild
+    | StartService
+    | StopChild
+    | KillChild
+    | Remember
+    | AskTree
+    | Relink
+    | Reload
+    | Done
+    | Refused
 )
 ToZygote = Preload | Fork

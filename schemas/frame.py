@@ -6,7 +6,12 @@ the caller's number for a call, and that number with `REPLY` set for its answer.
 
 from __future__ import annotations
 
+import itertools
 import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HEADER = struct.Struct("<II")
 REPLY = 0x8000_0000
@@ -15,11 +20,15 @@ DEFAULT_LIMIT = 32 * 1024 * 1024
 
 
 class FrameTooLarge(ValueError):
-    """A frame or line is longer than the reader's limit; the stream cannot be read further."""
+    """A frame or line is longer than the reader's limit; the stream cannot be read further.
 
-    def __init__(self, limit: int) -> None:
+    `before` are the complete lines that came in front of it with the same bytes.
+    """
+
+    def __init__(self, limit: int, before: Sequence[bytes] = ()) -> None:
         super().__init__(f"frame is larger than {limit} bytes")
         self.limit = limit
+        self.before = before
 
 
 def encode_frame(body: bytes, ref: int = 0) -> bytes:
@@ -97,10 +106,9 @@ class LineReader:
             self._chunks.clear()
         lines = [head, *tail.split(b"\n")]
         rest = lines.pop()
-        if len(rest) > self._limit or (
-            len(tail) > self._limit and max(map(len, lines)) > self._limit
-        ):
-            raise FrameTooLarge(self._limit)
+        if len(tail) > self._limit and max(map(len, (*lines, rest))) > self._limit:
+            good = itertools.takewhile(lambda line: len(line) <= self._limit, lines)
+            raise FrameTooLarge(self._limit, [line.removesuffix(b"\r") for line in good])
         self._size = len(rest)
         if rest:
             self._chunks.append(rest)

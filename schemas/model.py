@@ -54,6 +54,20 @@ class StopModel(Message, frozen=True, kw_only=True, tag="model.stop"):
     stream: int
 
 
+class TakeLoad(Message, frozen=True, kw_only=True, tag="model.take_load"):
+    """Call front → providers: how much is under way. Answered with `Load`."""
+
+
+class Load(Message, frozen=True, kw_only=True, tag="model.load"):
+    """The answer to `TakeLoad`: open requests of all agents."""
+
+    requests: int
+
+
+class DropKeys(Message, frozen=True, kw_only=True, tag="model.drop_keys"):
+    """Cast front → providers: keep no key and no connection that was opened with one; requests under way go on."""
+
+
 class ModelDelta(Message, frozen=True, kw_only=True, tag="model.delta"):
     """Cast providers → agent: text of a running request; pieces that came together are joined."""
 
@@ -62,13 +76,19 @@ class ModelDelta(Message, frozen=True, kw_only=True, tag="model.delta"):
 
 
 class ModelAnswer(Message, frozen=True, kw_only=True, tag="model.answer"):
-    """The whole answer; `text` repeats what the deltas said. -1 tokens where the server did not say."""
+    """The whole answer; `text` repeats what the deltas said. -1 tokens where the server did not say.
+
+    Of the input `cache_read` tokens were known to the server already, and `cache_creation` were not and are kept there now.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     finish: str = "stop"
     input_tokens: int = -1
     output_tokens: int = -1
+    total_tokens: int = -1
+    cache_read: int = 0
+    cache_creation: int = 0
 
 
 class ListModels(Message, frozen=True, kw_only=True, tag="model.list"):

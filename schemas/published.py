@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from roost.schemas.agent import AgentChanged
 from roost.schemas.base import Message
-from roost.schemas.session import EventBatch, MessageChanged, PendingChanged, SessionChanged
+from roost.schemas.session import (
+    EventBatch,
+    MessageChanged,
+    PendingChanged,
+    SessionChanged,
+    SessionCleared,
+)
 
-PublishedItem = EventBatch | MessageChanged | PendingChanged | SessionChanged | AgentChanged
+PublishedItem = (
+    EventBatch | MessageChanged | PendingChanged | SessionChanged | SessionCleared | AgentChanged
+)
 
 
 class Published(Message, frozen=True, kw_only=True, tag="published"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from roost.schemas.approval import PendingRow
 from roost.schemas.base import AgentId, Message, MessageId, SessionId, TurnId
 from roost.schemas.turn import AcceptMessage
@@ -41,6 +43,7 @@ class SessionRow(Message, frozen=True, kw_only=True, tag="session.row"):
     close_reason: str = ""
     cleared_after: int = 0
     recovered: bool = False
+    cleared_at: int = 0
 
 
 class CreateSession(Message, frozen=True, kw_only=True, tag="session.create"):
@@ -92,6 +95,75 @@ class SessionClosing(Message, frozen=True, kw_only=True, tag="session.closing"):
     closed_at: int
     reason: str = ""
     last: bool = False
+
+
+class ClearSession(Message, frozen=True, kw_only=True, tag="session.clear"):
+    """Call front → store: the conversation begins anew behind the last event. Answered with `SessionCleared`.
+
+    The same `at` again is the same request. Refused `AGENT_NOT_FOUND`, or `TURN_IN_PROGRESS` while a turn is open or a
+    message waits for its own.
+    """
+
+    session_id: SessionId
+    at: int
+
+
+class SessionCleared(Message, frozen=True, kw_only=True, tag="session.cleared"):
+    """The answer to `ClearSession`, which those who watch the session are told before; times are ms since 1970."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    cleared_after: int
+    cleared_at: int
+
+
+class GetSnapshot(Message, frozen=True, kw_only=True, tag="session.get_snapshot"):
+    """Call front → store; answered with `SessionSnapshot`, refused `SESSION_NOT_FOUND`."""
+
+    session_id: SessionId
+
+
+class SessionSnapshot(Message, frozen=True, kw_only=True, tag="session.snapshot"):
+    """The answer to `GetSnapshot`: what the session has done and used since it was created."""
+
+    session_id: SessionId
+    completed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: float = 0.0
+    requests: int = 0
+    cache_read: int = 0
+    cache_creation: int = 0
+
+
+class ReadTexts(Message, frozen=True, kw_only=True, tag="session.read_texts"):
+    """Call front → store: what was said (and with `outputs` how calls ended), read backwards from `upto` (0: the newest).
+
+    Only what is behind `floor` is read (-1: behind the last clear). Answered with `Texts`, refused `SESSION_NOT_FOUND`.
+    """
+
+    session_id: SessionId
+    upto: int = 0
+    floor: int = -1
+    outputs: bool = False
+
+
+class Texts(Message, frozen=True, kw_only=True, tag="session.texts"):
+    """Events as (sequence, JSON body without `sequence`), newest first.
+
+    The next page goes on at `upto`; 0 if nothing is left. `damaged` are ranges of events that cannot be read, newest
+    first. `removed` says that retention has taken events from behind the floor.
+    """
+
+    session_id: SessionId
+    epoch: str
+    floor: int
+    last_sequence: int
+    events: tuple[tuple[int, bytes], ...]
+    upto: int = 0
+    damaged: tuple[tuple[int, int], ...] = ()
+    removed: bool = False
 
 
 class TurnRef(Message, frozen=True, kw_only=True, tag="session.turn_ref"):
@@ -175,8 +247,17 @@ class Count(Message, frozen=True, kw_only=True, tag="session.count"):
     """Call front → store: figures for `health.stats`. Answered with `Counts`."""
 
 
+class AgentWork(msgspec.Struct, frozen=True, array_like=True):
+    """What an agent has to do: open turns, messages that wait for theirs, requests that wait for a person."""
+
+    agent_id: str
+    turns: int
+    queued: int
+    waiting: int
+
+
 class Counts(Message, frozen=True, kw_only=True, tag="session.counts"):
-    """The answer to `Count`."""
+    """The answer to `Count`. `mailbox` is what lies before the store itself; `work` names the agents that have any."""
 
     active: int
     closed: int
@@ -185,6 +266,9 @@ class Counts(Message, frozen=True, kw_only=True, tag="session.counts"):
     calls_open: int
     pending: int
     events: int
+    queued: int = 0
+    mailbox: int = 0
+    work: tuple[AgentWork, ...] = ()
 
 
 class EventBatch(Message, frozen=True, kw_only=True, tag="published.events"):

@@ -80,6 +80,26 @@ class TurnCancelled(Message, frozen=True, kw_only=True, tag="turn.cancelled"):
     turn_id: str = ""
 
 
+class CancelCall(Message, frozen=True, kw_only=True, tag="turn.cancel_call"):
+    """Call front → store: abort one call that waits for a person or runs; its turn goes on. Answered with `CallCancelled`.
+
+    Refused `INVALID_ARGUMENT` when it does neither or is being cancelled already, `AGENT_NOT_FOUND` for an unknown or
+    closed session.
+    """
+
+    session_id: SessionId
+    request_id: str
+    reason: str = ""
+    by: str = ""
+
+
+class CallCancelled(Message, frozen=True, kw_only=True, tag="turn.call_cancelled"):
+    """The answer to `CancelCall`, and what the agent is told of a call that runs: it is to stop."""
+
+    call_id: CallId
+    reason: str = ""
+
+
 class QueuedMessage(Message, frozen=True, kw_only=True, tag="turn.queued"):
     """A message whose turn has not begun."""
 
@@ -116,7 +136,13 @@ class Closing(Message, frozen=True, kw_only=True, tag="turn.closing"):
     reason: str = ""
 
 
-InboxItem = QueuedMessage | Decision | Cancelled | Withdrawn | Closing
+class Cleared(Message, frozen=True, kw_only=True, tag="turn.cleared"):
+    """The conversation begins anew behind this sequence, and nothing is approved for the session any more."""
+
+    after: int
+
+
+InboxItem = QueuedMessage | Decision | Cancelled | CallCancelled | Withdrawn | Cleared | Closing
 
 
 class Bell(Message, frozen=True, kw_only=True, tag="turn.bell"):
@@ -137,7 +163,7 @@ class PullInbox(Message, frozen=True, kw_only=True, tag="turn.pull"):
 
 
 class Inbox(Message, frozen=True, kw_only=True, tag="turn.inbox"):
-    """Queued messages in order, decisions of the open turn, a requested cancel, closing."""
+    """Where the conversation begins, queued messages in order, decisions of the open turn, requested cancels, closing."""
 
     items: tuple[InboxItem, ...]
 
@@ -219,11 +245,17 @@ class SetRunnerState(Message, frozen=True, kw_only=True, tag="change.runner_stat
 
 
 class AddUsage(Message, frozen=True, kw_only=True, tag="change.usage"):
-    """Tokens and cost to add to the session's totals."""
+    """What one request to a model has used, to add to the session's totals.
+
+    `total_tokens` of -1 is the sum of the other two; the cache counts are parts of the input.
+    """
 
     input_tokens: int
     output_tokens: int
     cost_usd: float = 0.0
+    total_tokens: int = -1
+    cache_read: int = 0
+    cache_creation: int = 0
 
 
 class ClaimCall(Message, frozen=True, kw_only=True, tag="change.claim_call"):

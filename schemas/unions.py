@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.schemas import agent, approval, archive, model, session, turn
+from roost.schemas import agent, approval, archive, model, search, session, turn
 from roost.schemas.base import Done, Message, Refused
 from roost.schemas.event import AnyEvent
 from roost.schemas.published import Published
@@ -19,6 +19,9 @@ FrontToStore = (
     | session.GetSession
     | session.ListSessions
     | session.CloseSession
+    | session.ClearSession
+    | session.GetSnapshot
+    | session.ReadTexts
     | session.Watch
     | session.Unwatch
     | session.WatchAll
@@ -28,6 +31,7 @@ FrontToStore = (
     | turn.AcceptMessage
     | turn.CancelTurn
     | turn.CancelMessage
+    | turn.CancelCall
     | approval.Settle
     | approval.ListPermissions
     | archive.BeginImport
@@ -44,11 +48,15 @@ StoreToFront = (
     | session.SessionRow
     | session.Sessions
     | session.SessionClosing
+    | session.SessionCleared
+    | session.SessionSnapshot
+    | session.Texts
     | session.Watched
     | session.Page
     | session.Counts
     | turn.Accepted
     | turn.TurnCancelled
+    | turn.CallCancelled
     | approval.PendingRow
     | approval.Permissions
     | archive.ImportBegun
@@ -78,8 +86,10 @@ StoreToAgent = (
 )
 FrontToAgent = approval.ListPermissions
 AgentToFront = approval.Permissions | Refused
-ToProviders = model.AskModel | model.StopModel | model.ListModels
-FromProviders = model.ModelDelta | model.ModelAnswer | model.Models | Refused
+ToProviders = model.AskModel | model.StopModel | model.ListModels | model.TakeLoad | model.DropKeys
+FromProviders = model.ModelDelta | model.ModelAnswer | model.Models | model.Load | Refused
+ToSearch = search.Search | search.StopSearch
+FromSearch = search.Found | Refused
 
 _Decoder = msgspec.msgpack.Decoder[Message]
 
@@ -91,6 +101,8 @@ agent_from_front: _Decoder = msgspec.msgpack.Decoder(FrontToAgent)
 front_from_agent: _Decoder = msgspec.msgpack.Decoder(AgentToFront)
 providers_from_peer: _Decoder = msgspec.msgpack.Decoder(ToProviders)
 peer_from_providers: _Decoder = msgspec.msgpack.Decoder(FromProviders)
+search_from_front: _Decoder = msgspec.msgpack.Decoder(ToSearch)
+front_from_search: _Decoder = msgspec.msgpack.Decoder(FromSearch)
 
 event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 event_encoder = msgspec.json.Encoder()

@@ -1,6 +1,6 @@
 """The actor at the root of a child process, and what runs it: control link, readiness, stop.
 
-A domain actor overrides four methods; it says nothing about processes. The process ends when the actor has wound
+A domain actor overrides a few methods; it says nothing about processes. The process ends when the actor has wound
 down, when the control link ends (root is gone), or when the actor crashes.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 import trio
 
 from roost.schemas import control
+from roost.schemas.base import Done, Refused
 from roost.supervisor.errors import StartError, StartRefused
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
@@ -101,6 +102,9 @@ class ProcessActor:
     def child_report(self, report: control.ChildReport) -> None:
         """Hear what happened to a child of the dynamic supervisor."""
 
+    def configure(self, payload: bytes) -> None:
+        """Take over new settings, also before `open` has returned. What it raises is the answer, and the old ones follow."""
+
     def draining(self, reason: str) -> None:
         """Hear that the daemon is about to stop; `wind_down` follows later."""
 
@@ -132,6 +136,8 @@ class _Control:
                 self.process.request_stop(reason, grace)
             case control.Drain(reason=reason) if self.actor is not None:
                 self.actor.draining(reason)
+            case control.Configure(payload=payload) if self.actor is not None:
+                link.reply(ref, _configure(self.actor, payload))
             case control.ChildReport() if self.actor is not None:
                 self.actor.child_report(message)
             case _:
@@ -139,6 +145,15 @@ class _Control:
 
     def on_closed(self, link: Link) -> None:
         os._exit(0)
+
+
+def _configure(actor: ProcessActor, payload: bytes) -> Message:
+    try:
+        actor.configure(payload)
+    except Exception as error:  # noqa: BLE001 # it is the answer
+        _log.exception("the new settings cannot be taken over")
+        return Refused(code="INTERNAL", message=f"{type(error).__name__}: {error}")
+    return Done()
 
 
 async def serve_process(

@@ -45,16 +45,20 @@ class ChildRun:
         self.stop_reason = ""
         self._on_ready = on_ready
         self._status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self._task: trio.lowlevel.Task | None = None
         self._on_stop: Callable[[str, float], None] | None = None
         self._on_kill: Callable[[str], None] | None = None
 
     def started(self, value: None = None) -> None:
         """Report that the child is ready."""
         self.reached = True
-        self.scope.shield = True
         if self._on_ready is not None:
             self._on_ready(self)
+        starting = self._task.parent_nursery if self._task is not None else None
         self._status.started(value)
+        # A start that was cancelled before keeps its child and waits for the child's end: behind a shield it never came.
+        moved = self._task is None or self._task.parent_nursery is not starting
+        self.scope.shield = moved or self._status is trio.TASK_STATUS_IGNORED
 
     def on_stop(self, callback: Callable[[str, float], None]) -> None:
         """Call `callback(reason, grace)` when the child is asked to stop, instead of cancelling it at once."""
@@ -68,9 +72,10 @@ class ChildRun:
         """Say which process carries the child."""
         self.pid = pid
 
-    def bind(self, status: trio.TaskStatus[None]) -> None:
-        """Tell `status` when the child is ready."""
+    def bind(self, status: trio.TaskStatus[None], task: trio.lowlevel.Task) -> None:
+        """Tell `status` when the child, which runs in `task`, is ready."""
         self._status = status
+        self._task = task
 
     def ask_stop(self, reason: str, grace: float) -> bool:
         """Ask the child to stop; return False, after cancelling it, if it cannot be asked."""
@@ -101,7 +106,7 @@ async def run_child(
     Raises:
         StartError: it ended, or was stopped, before it was ready.
     """
-    run.bind(task_status)
+    run.bind(task_status, trio.lowlevel.current_task())
     error: str | None = None
     words = ""
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import psutil
@@ -71,6 +72,34 @@ def cpu_seconds(pid: int) -> float:
     except psutil.Error:
         return -1.0
     return float(times.user + times.system)
+
+
+class Usage(NamedTuple):
+    """What a process uses: resident memory, that of its own data, what of the resident is not shared; in bytes.
+
+    And the processor time that it has used, in seconds. -1 where not known.
+    """
+
+    rss: int = -1
+    data: int = -1
+    own: int = -1
+    cpu_seconds: float = -1.0
+
+
+def usage(pid: int) -> Usage:
+    """Return what a process uses now."""
+    try:
+        process = psutil.Process(pid)
+        memory, times = process.memory_info(), process.cpu_times()
+    except psutil.Error:
+        return Usage()
+    rss = int(memory.rss)
+    return Usage(
+        rss=rss,
+        data=int(getattr(memory, "data", memory.vms)),
+        own=max(0, rss - int(getattr(memory, "shared", 0))),
+        cpu_seconds=float(times.user + times.system),
+    )
 
 
 def children(pid: int) -> list[int]:

@@ -58,7 +58,7 @@ class Keeper:
         self._alone = strategy in (Strategy.ONE_FOR_ONE, Strategy.DYNAMIC)
         self._intensity = intensity or Intensity()
         self._backoff = backoff or Backoff()
-        self._max_children = max_children
+        self.max_children = max_children
         self._chance = chance
         self._on_report = on_report
         self._children = {spec.id: Kept(spec, self._intensity) for spec in specs}

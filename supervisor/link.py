@@ -147,6 +147,10 @@ class Link:
             return answer
         raise answer
 
+    def set_bound(self, queue_bytes: int) -> None:
+        """Let so many unsent bytes wait from now on."""
+        self._queue_bytes = queue_bytes
+
     async def drained(self) -> None:
         """Wait until at most half of the queue is used, or the link is closed."""
         while self.queued > self._queue_bytes // 2 and not self.closed:

@@ -23,9 +23,19 @@ class Liveness:
         self._asked_at = None
         self.due = now + self._timeout / 3 if working and self._timeout is not None else math.inf
 
+    def set_timeout(self, hang_timeout: float | None, now: float) -> None:
+        """Take another limit; a wait that is under way begins anew."""
+        if hang_timeout != self._timeout:
+            self._timeout = hang_timeout
+            self.set_working(self.working, now)
+
     def pong(self) -> None:
         """Take a sign of life."""
         self._asked_at = None
+
+    def silent(self, now: float) -> float:
+        """Return for how long a ping has been without an answer."""
+        return 0.0 if self._asked_at is None else now - self._asked_at
 
     def reset(self, now: float) -> None:
         """Begin anew: the time until now does not count."""

@@ -22,6 +22,7 @@ import trio
 from roost.schemas import control
 from roost.supervisor import childlog
 from roost.supervisor.errors import (
+    ActorGone,
     ChildCrashed,
     ForkLost,
     LinkFull,
@@ -36,6 +37,7 @@ from roost.supervisor.spec import Grace, Restart, Run, Shutdown
 
 if TYPE_CHECKING:
     from roost.schemas.base import Message
+    from roost.supervisor.link import OnAnswer
     from roost.supervisor.poller import Poller
     from roost.supervisor.registry import Registry
     from roost.supervisor.starter import Starter
@@ -155,6 +157,22 @@ class RunningProcess:
     def reply(self, ref: int, message: Message) -> None:
         """Queue the answer to a call."""
         self._say(lambda link: link.reply(ref, message))
+
+    def call(self, message: Message, on_answer: OnAnswer) -> None:
+        """Call the process; the answer, or that it is gone, comes exactly once."""
+        try:
+            if self.link is not None and not self.link.closed:
+                self.link.call_nowait(message, on_answer)
+                return
+        except LinkFull:
+            self.abort("it does not read its control link")
+        on_answer(ActorGone(f"{self.name} is gone"))
+
+    def respec(self, spec: ProcessSpec) -> None:
+        """Take over the limits of a new spec; what a start is made of counts from the next start on."""
+        self.spec = spec
+        self.liveness.set_timeout(spec.hang_timeout, trio.current_time())
+        self._host.watch.touch(self)
 
     def hand_over(self, message: control.Handle, handle: socket.socket | int) -> None:
         """Queue a message with a descriptor, which is closed here in any case."""

@@ -136,6 +136,12 @@ class Supervisor(Keeper):
         if child is not None:
             await self._in_nursery(child, self._stop_and_start, reason, None)
 
+    def respec(self, spec: ChildSpec) -> None:
+        """Keep a child by this spec from now on; nothing if it is not known."""
+        child = self._children.get(spec.id)
+        if child is not None:
+            child.spec = spec
+
     def kill_child(self, child_id: str, generation: int, reason: str) -> bool:
         """Kill one incarnation of a child, which is a crash; return False if it does not run any more."""
         child = self._children.get(child_id)
@@ -154,10 +160,10 @@ class Supervisor(Keeper):
             check_specs(self.strategy, [spec, spec])
         if (
             len(self._children)
-            >= self._max_children
+            >= self.max_children
             <= sum(child.state != "gave_up" for child in self)
         ):
-            raise TooManyChildren(f"{self.name} has {self._max_children} children")
+            raise TooManyChildren(f"{self.name} has {self.max_children} children")
         child = self._children[spec.id] = Kept(spec, self._intensity)
         return child
 

@@ -14,7 +14,7 @@ The application gives data and a few callbacks; everything else is here:
         memory_limit=1 << 30,            # None: no limit
         handles=lambda: [("listener.unix", fd)],  # listeners: a duplicate travels behind `Start` at every start
         env={},                          # becomes `Start.env`, under what `Remember` kept
-        commands=True,                   # may send StartChild, StopChild, KillChild, Remember, AskTree (store, front)
+        commands=True,                   # may send StartChild, StartService, StopChild, KillChild, Remember, AskTree (store, front)
         sweeps=False,                    # True: after its end, orphans that it left to root are killed (agents, commands)
     )
     tree = ProcessTree(
@@ -36,6 +36,7 @@ The application gives data and a few callbacks; everything else is here:
             max_children=1024,
             watchers=("store", "front"), # services told with ChildReport what happens to dynamic children
         ),
+        on_demand=(search,),                      # services that are started when somebody first sends StartService
         links=(("front", "store"), ("front", "agent:*"), ("agent:*", "store"), ("agent:*", "providers"), ...),
         on_report=sink,                  # Callable[[Report], None]: every start, ready, exit, restart, give-up
     )
@@ -55,6 +56,7 @@ it is stopped before all services are ready. Cancelling it stops everything too.
     await tree.restart_service("store", reason="asked to")
     tree.kill_child("abc", generation, reason="memory")
     tree.tell("front", message)          # a cast to a service
+    await tree.configure(services, 1024, payload, 5.0)   # new settings for all that runs, and for what is started later
     tree.hurry()                         # second SIGTERM: every stop goes straight to SIGKILL
     await tree.over.wait()               # everything has been stopped, for whatever reason
 
@@ -84,6 +86,7 @@ from roost.supervisor.intensity import Intensity
 from roost.supervisor.poller import Poller
 from roost.supervisor.process import ProcessSpec, RunningProcess
 from roost.supervisor.reaper import Reaper
+from roost.supervisor.reconfigure import Outcome, configure
 from roost.supervisor.registry import Registry
 from roost.supervisor.snapshot import child_node, root_node
 from roost.supervisor.spec import ChildSpec, Kill, Restart, Run, Strategy, Wait
@@ -127,6 +130,8 @@ class ProcessTree:
         links: Sequence[tuple[str, str]] = (),
         on_report: Callable[[Report], None],
         intensity: Intensity = SERVICE_INTENSITY,
+        on_reload: Callable[[Callable[[Message], None]], None] | None = None,
+        on_demand: Sequence[ProcessSpec] = (),
     ) -> None:
         self.poller = Poller()
         self.reaper = Reaper()
@@ -142,7 +147,10 @@ class ProcessTree:
         self._nursery: trio.Nursery | None = None
         self._switchboard = Switchboard(links, self.registry)
         self._watchers = Watchers(dynamic.watchers, self.registry, on_report)
-        specs = [self._child_spec(spec, spec.id) for spec in services]
+        self._on_reload = on_reload
+        self._specs = {spec.id: spec for spec in (*services, *on_demand)}
+        self._on_demand = frozenset(spec.id for spec in on_demand)
+        specs = [self._service_spec(spec.id) for spec in services]
         if starting.mode == "zygote":
             zygote = ZygoteStarter(starting, self.poller, self.reaper)
             self.starter = zygote
@@ -210,9 +218,8 @@ class ProcessTree:
         `fresh` empties its restart budget. While there are as many children as there may be, and before the first may
         be started, it waits for its turn.
         """
-        spec = self._child_spec(self._dynamic.make(child_id), self._dynamic.prefix + child_id)
         try:
-            return self._children.ensure_child(spec, fresh=fresh)
+            return self._children.ensure_child(self._dynamic_spec(child_id), fresh=fresh)
         except (TooManyChildren, StartError):
             self._waiting[child_id] = fresh or self._waiting.get(child_id, False)
             return True
@@ -242,6 +249,31 @@ class ProcessTree:
         """Stop a service and start it again; return when it is ready, or its first start has failed."""
         await self._services.restart_child(service_id, reason)
 
+    async def configure(
+        self,
+        services: Sequence[ProcessSpec],
+        max_children: int,
+        payload: Callable[[str], bytes],
+        seconds: float,
+    ) -> Outcome:
+        """Tell every process its settings (`payload` of its kind), and keep children by new specs.
+
+        Whoever is started from now on is started by the new specs. Returns when all have answered, or in `seconds`.
+        """
+        self._specs.update({spec.id: spec for spec in services})
+        for child in self._services:
+            if child.id in self._specs:
+                self._services.respec(self._service_spec(child.id))
+        for child in self._children:
+            self._children.respec(self._dynamic_spec(child.id))
+        self._children.max_children = max_children
+        self._start_waiting()
+        running = list(self._processes.values())
+        for process in running:
+            spec = self._specs.get(process.name)
+            process.respec(spec if spec is not None else self._dynamic.make(process.spec.id))
+        return await configure(running, payload, seconds)
+
     def tell(self, service_id: str, message: Message) -> None:
         """Cast a message to a service; nothing is said if it does not run just then."""
         if service_id in self.registry:
@@ -251,15 +283,20 @@ class ProcessTree:
         """Keep an environment for every later start of a dynamic child; return False if there is no room."""
         return self._environments.keep(child_id, env)
 
-    def snapshot(self) -> tuple[control.TreeNode, ...]:
-        """Return what runs now, root first."""
-        root = root_node(trio.current_time() - self._began)
-        services = [self._node(child, "services", child.id) for child in self._services]
+    def snapshot(self, *, measure: bool = True) -> tuple[control.TreeNode, ...]:
+        """Return what runs now, root first; without `measure` no memory and no processor time is looked at."""
+        root = root_node(trio.current_time() - self._began, measure=measure)
+        services = [
+            self._node(child, "services", child.id, measure=measure) for child in self._services
+        ]
         name, prefix = self._dynamic.name, self._dynamic.prefix
         return (
             root,
             *services,
-            *(self._node(child, name, prefix + child.id) for child in self._children),
+            *(
+                self._node(child, name, prefix + child.id, measure=measure)
+                for child in self._children
+            ),
         )
 
     def env_of(self, spec: ProcessSpec) -> dict[str, str]:
@@ -281,6 +318,9 @@ class ProcessTree:
                 if not self.ensure_child(child_id, fresh=fresh):
                     self._watchers.tell_state(process, child_id)
                 process.reply(ref, Done())
+            case control.StartService(name=name) if name in self._on_demand:
+                self._start_service(name)
+                process.reply(ref, Done())
             case control.StopChild() if self._nursery is not None:
                 self._nursery.start_soon(self._stop_and_answer, process, ref, message)
             case control.KillChild(child_id=child_id, generation=generation, reason=reason):
@@ -288,8 +328,10 @@ class ProcessTree:
                 process.reply(ref, Done())
             case control.Remember(child_id=child_id, env=env):
                 process.reply(ref, self._remember(child_id, env))
-            case control.AskTree():
-                process.reply(ref, control.Tree(nodes=self.snapshot()))
+            case control.AskTree(measure=measure):
+                process.reply(ref, control.Tree(nodes=self.snapshot(measure=measure)))
+            case control.Reload() if self._on_reload is not None:
+                self._on_reload(partial(process.reply, ref))
             case _:
                 text = f"unexpected {type(message).__name__}"
                 _log.error("%s from %s", text, process.name)
@@ -320,32 +362,49 @@ class ProcessTree:
         await self.stop_child(message.child_id, message.reason, message.grace)
         process.reply(ref, Done())
 
+    def _start_service(self, name: str) -> None:
+        """Start a service that is started at its first use; from then on it is kept as the others are."""
+        try:
+            self._services.ensure_child(self._service_spec(name))
+        except StartError as error:  # everything is being stopped
+            _log.info("%s is not started: %s", name, error)
+
     def _remember(self, child_id: str, env: dict[str, str]) -> Message:
         if self.remember(child_id, env):
             return Done()
         return Refused(code="OVERLOADED", message="too many environments are kept", retryable=True)
 
-    def _child_spec(self, spec: ProcessSpec, name: str) -> ChildSpec:
+    def _service_spec(self, service_id: str) -> ChildSpec:
+        return self._child_spec(lambda: self._specs[service_id], service_id)
+
+    def _dynamic_spec(self, child_id: str) -> ChildSpec:
+        make = partial(self._dynamic.make, child_id)
+        return self._child_spec(make, self._dynamic.prefix + child_id)
+
+    def _child_spec(self, make: Callable[[], ProcessSpec], name: str) -> ChildSpec:
+        """Return the spec of a child whose process is started by what `make` returns at that time."""
+        spec = make()
         return ChildSpec(
             id=spec.id,
             kind=spec.kind,
-            start=partial(self._live, spec, name),
+            start=partial(self._live, make, name),
             restart=spec.restart,
             shutdown=spec.shutdown,
             ready_timeout=None,
         )
 
-    async def _live(self, spec: ProcessSpec, name: str, run: Run) -> None:
-        process = self._processes[name] = RunningProcess(spec, name, run, self)
+    async def _live(self, make: Callable[[], ProcessSpec], name: str, run: Run) -> None:
+        process = self._processes[name] = RunningProcess(make(), name, run, self)
         try:
             await process.live()
         finally:
             if self._processes.get(name) is process:
                 del self._processes[name]
 
-    def _node(self, child: Kept, parent: str, name: str) -> control.TreeNode:
+    def _node(self, child: Kept, parent: str, name: str, *, measure: bool) -> control.TreeNode:
         process = self._processes.get(name)
-        return child_node(child, parent, working=process is not None and process.liveness.working)
+        liveness = process.liveness if process is not None else None
+        return child_node(child, parent, liveness, measure=measure)
 
     async def _run_reaper(
         self,

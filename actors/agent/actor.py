@@ -20,6 +20,7 @@ import trio
 from roost.actors.agent.maker import AgentTurns
 from roost.actors.agent.models import ModelRequests
 from roost.actors.agent.store_link import StoreLink
+from roost.actors.logs import adjust_log
 from roost.actors.session.actor import SessionActor
 from roost.actors.session.approvals import permissions
 from roost.config.model import decode_settings
@@ -67,6 +68,8 @@ class AgentActor(ProcessActor):
         self._permissions: dict[str, Permissions] = {}
         self._stopping = False
         self._changed = trio.Event()
+        self._idling = trio.CancelScope()
+        self._idle_since = 0.0
 
     @property
     def has_store(self) -> bool:
@@ -166,6 +169,22 @@ class AgentActor(ProcessActor):
         for link in (self._front, self._store.link, self._models.link):
             if link is not None:
                 link.close()
+
+    def configure(self, payload: bytes) -> None:
+        """Take over new settings: turns that begin later go by them. The niceness stays until the next start."""
+        self._settings = settings = decode_settings(payload)
+        log, timeouts = settings.log, settings.timeouts
+        adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
+        self._store.call_timeout = timeouts.link_call
+        self._permissions.clear()
+        if self._turns is not None:
+            self._turns.configure(settings)
+        for session in self._sessions.values():
+            session.unwind_timeout = timeouts.turn_unwind
+        for link in (self._front, self._store.link, self._models.link):
+            if link is not None:
+                link.set_bound(settings.limits.link_bytes)
+        self._idling.deadline = self._idle_since + (settings.agents.idle_timeout or math.inf)
 
     def draining(self, reason: str) -> None:
         """Begin no further turn: the daemon is about to stop."""
@@ -319,9 +338,11 @@ class AgentActor(ProcessActor):
 
     async def _sleep_when_idle(self) -> None:
         """End the process when it has had nothing to do for a while and the store agrees."""
-        timeout = self._settings.agents.idle_timeout or math.inf
         while True:
-            with trio.move_on_after(timeout) as scope:
+            self._idle_since = trio.current_time()
+            timeout = self._settings.agents.idle_timeout or math.inf
+            self._idling = trio.CancelScope(deadline=self._idle_since + timeout)
+            with self._idling as scope:
                 await self._wait_busy()
             if not scope.cancelled_caught:
                 await self._wait_idle()

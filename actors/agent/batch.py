@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roost.actors.agent.calls import (
     ALREADY_STARTED,
+    CANCELLED_AFTER,
     NOT_CLAIMED,
     STOPPED,
     TIMED_OUT_BEFORE,
@@ -111,6 +112,8 @@ class Batch:
             return
         if self.decisions.stopping is not None:
             self._settle(call, STOPPED[self.decisions.stopping][1])
+        elif call.is_stopped:
+            self._settle(call, CANCELLED_AFTER)
         elif call.asks_question:
             self._settle(call, Completed(call.answer))
         else:
@@ -139,7 +142,22 @@ class Batch:
         """A handler has ended, or (None) has unwound because it was stopped."""
         call = find(self.calls, call_id, Stage.RUNNING)
         if call is not None:
-            self._settle(call, end or STOPPED[self.decisions.stopping or "TOOL_CANCELLED"][1])
+            why = "TOOL_CANCELLED" if call.is_stopped else self.decisions.stopping
+            self._settle(call, end or STOPPED[why or "TOOL_CANCELLED"][1])
+
+    def can_stop(self, call_id: str) -> bool:
+        """Return whether a call runs or is about to, and has not been asked to stop."""
+        call = find(self.calls, call_id, Stage.STARTING, Stage.RUNNING)
+        return call is not None and not call.is_stopped and self.decisions.stopping is None
+
+    def stop_call(self, call_id: str) -> None:
+        """Stop one call, whatever becomes of the others."""
+        call = find(self.calls, call_id, Stage.STARTING, Stage.RUNNING)
+        if call is None:
+            return
+        call.is_stopped = True
+        if call.stage is Stage.RUNNING:
+            self._emitter.want(StopTool(call.id))
 
     def stop(self, why: StopCode) -> None:
         """Let no further call start, and stop what runs or waits."""
@@ -151,7 +169,7 @@ class Batch:
                     self._settle(call, STOPPED[why][0])
                 case Stage.WAITING:
                     self.decisions.end_wait(call, why)
-                case Stage.RUNNING if first:
+                case Stage.RUNNING if first and not call.is_stopped:
                     self._emitter.want(StopTool(call.id))
                 case _:
                     pass  # what is on its way comes back and is judged then

@@ -183,6 +183,7 @@ class Call:
         self.answer: object = None
         self.why: RejectionCode = "TOOL_CANCELLED"
         self.is_limited = False
+        self.is_stopped = False
         self._logged_before = Logged.NONE
 
     @property

@@ -130,6 +130,16 @@ class TurnDriver:
         """Take a settled pending row."""
         self.perform(self._machine.decided(row))
 
+    def cancel_call(self, call_id: CallId) -> None:
+        """Stop one call that runs, or is about to; the turn goes on."""
+        if self._nursery is None or not self._machine.can_stop(call_id):
+            return
+        self.perform(self._machine.cancel_call(call_id))
+        runs = self._handlers.runs
+        self._nursery.start_soon(
+            self._session.watch_unwind, lambda: not runs(call_id), "a cancelled call"
+        )
+
     def cancel(self) -> None:
         """Interrupt the turn."""
         self.perform(self._machine.cancel())

@@ -87,6 +87,10 @@ class Handlers:
         scope = self._running[call.call_id] = trio.CancelScope()
         nursery.start_soon(self._run, call, scope)
 
+    def runs(self, call_id: CallId) -> bool:
+        """Return whether the handler of a call has not ended."""
+        return call_id in self._running
+
     def stop(self, call_id: CallId) -> None:
         """Have a handler unwind."""
         self._running[call_id].cancel()

@@ -51,18 +51,25 @@ class AgentTurns:
         env: Mapping[str, str],
         models: ModelRequests,
     ) -> None:
-        self.rules: Rules = make_rules(
-            settings.approvals.ask, spec.unattended, spec.unattended_allow, spec.unattended_deny
-        )
         self._spec = spec
-        self._settings = settings
         self._home = home
-        self._env = command_environment(env, settings)
+        self._own_env = env
         self._models = models
         self._leftovers = Leftovers()
         self._stamps = SystemStamps()
         self._permits = trio.CapacityLimiter(settings.tools.parallel)
         self._histories: dict[str, SessionHistory] = {}
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Make turns by these settings from now on; one that runs goes on by its own."""
+        spec = self._spec
+        self.rules: Rules = make_rules(
+            settings.approvals.ask, spec.unattended, spec.unattended_allow, spec.unattended_deny
+        )
+        self._settings = settings
+        self._env = command_environment(self._own_env, settings)
+        self._permits.total_tokens = settings.tools.parallel
 
     def begin(self, session: Session, message: QueuedMessage, since: float) -> Turn:
         """Return the turn of a message that has waited since then by the session's clock."""
@@ -85,7 +92,7 @@ class AgentTurns:
         return driver
 
     def forget(self, session_id: str) -> None:
-        """Drop what is kept of a session whose actor has ended."""
+        """Drop what is kept of a session whose actor has ended, or whose conversation begins anew."""
         self._histories.pop(session_id, None)
 
     def _make(

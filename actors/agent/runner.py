@@ -50,6 +50,9 @@ class Thought(msgspec.Struct, frozen=True):
     state: bytes = b""
     input_tokens: int = -1
     output_tokens: int = -1
+    total_tokens: int = -1
+    cache_read: int = 0
+    cache_creation: int = 0
 
     @property
     def usage(self) -> tuple[AddUsage, ...]:
@@ -57,7 +60,15 @@ class Thought(msgspec.Struct, frozen=True):
         if self.input_tokens < 0 and self.output_tokens < 0:
             return ()
         used, made = max(self.input_tokens, 0), max(self.output_tokens, 0)
-        return (AddUsage(input_tokens=used, output_tokens=made),)
+        return (
+            AddUsage(
+                input_tokens=used,
+                output_tokens=made,
+                total_tokens=self.total_tokens,
+                cache_read=self.cache_read,
+                cache_creation=self.cache_creation,
+            ),
+        )
 
 
 class RunnerFailed(Exception):

@@ -25,7 +25,7 @@ class StoreLink:
         self, nursery: trio.Nursery, call_timeout: float, on_room: Callable[[], None]
     ) -> None:
         self._nursery = nursery
-        self._call_timeout = call_timeout
+        self.call_timeout = call_timeout
         self._on_room = on_room
         self.link: Link | None = None
         self._linked = trio.Event()
@@ -82,7 +82,7 @@ class StoreLink:
             if link is None:
                 continue
             try:
-                return await link.call(message, timeout=self._call_timeout)
+                return await link.call(message, timeout=self.call_timeout)
             except (ActorGone, CallTimeout, LinkFull):
                 await trio.sleep(REPEAT_PAUSE)
 

@@ -203,6 +203,16 @@ class TurnMachine:
         self._batch.tool_ended(call_id, None)
         return self._advance()
 
+    def can_stop(self, call_id: str) -> bool:
+        """Return whether a call runs or is about to, and has not been asked to stop."""
+        return self.state is State.CALLING and self._batch.can_stop(call_id)
+
+    def cancel_call(self, call_id: str) -> list[Effect]:
+        """Stop one call; its end comes as `tool_stopped`, and the turn goes on with it."""
+        if self.can_stop(call_id):
+            self._batch.stop_call(call_id)
+        return self._advance()
+
     def cancel(self) -> list[Effect]:
         """Stop whatever goes on; the turn ends with `cancellation.completed` when all has unwound."""
         if self.cancelling or self.state in (State.NEW, State.ENDED):

@@ -132,11 +132,20 @@ def stop(context: Context, agent: str, reason: str) -> None:
 @click.option("--process", is_flag=True, help="What the agent's process said on standard error.")
 @click.option("--daemon", is_flag=True, help="The daemon's own log.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=100, help="Lines of a log file.")
+@click.option("--json", "as_json", is_flag=True, help="The transcript, for programs.")
 @pass_context
 def logs(
-    context: Context, agent: str, follow: bool, process: bool, daemon: bool, lines: int
+    context: Context,
+    agent: str,
+    follow: bool,
+    process: bool,
+    daemon: bool,
+    lines: int,
+    as_json: bool,
 ) -> None:
     """Show the transcript of an agent (the newest one if none is named), or a log file."""
+    if as_json and (daemon or process or follow):
+        raise click.UsageError("--json is for the transcript, not for a log file or --follow")
     if daemon:
         context.run(lambda: _show_file(context.home.daemon_log, lines, follow))
     elif process:
@@ -152,10 +161,14 @@ def logs(
             capabilities=capabilities,
         )
     else:
-        click.echo(clean(context.with_daemon(lambda connection: _transcript(connection, agent))))
+        answer = context.with_daemon(lambda connection: _transcript(connection, agent))
+        if as_json:
+            print_json(msgspec.json.decode(answer))
+        else:
+            click.echo(clean(msgspec.json.decode(answer, type=Logs).transcript))
 
 
-async def _transcript(connection: Connection, agent: str) -> str:
+async def _transcript(connection: Connection, agent: str) -> bytes:
     agent_id = agent
     try:
         agent_id = (await find_agent(connection, agent)).agent_id
@@ -163,7 +176,7 @@ async def _transcript(connection: Connection, agent: str) -> str:
         # An agent that has ended is in no list, and still has its transcript.
         if not agent:
             raise
-    return (await connection.call("agent.logs", {"agentId": agent_id}, Logs)).transcript
+    return await connection.call_raw("agent.logs", {"agentId": agent_id})
 
 
 async def _follow_session(connection: Connection, session_id: str) -> None:

@@ -107,8 +107,15 @@ def _list(context: Context, as_json: bool) -> None:
 
 
 def _to_json(asked: Asked) -> object:
+    """Return what waits with the names that the daemon's answers have, as all output for programs."""
     kind = "approval" if isinstance(asked, ApprovalAsked) else "question"
-    return msgspec.to_builtins({"kind": kind, **msgspec.structs.asdict(asked)})
+    members = {_camel(name): value for name, value in msgspec.structs.asdict(asked).items()}
+    return msgspec.to_builtins({"kind": kind, **members})
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
 
 
 def _describe(asked: Asked) -> tuple[str, str]:

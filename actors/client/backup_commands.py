@@ -9,7 +9,6 @@ import sqlite3
 import sys
 import time
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,16 +16,26 @@ import click
 from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError
 from roost.actors.client.export import open_snapshot
-from roost.actors.client.outfile import ended_by_sigterm, put_in_place, sync, temporary_beside
+from roost.actors.client.outfile import (
+    check_place,
+    check_target,
+    ended_by_sigterm,
+    put_in_place,
+    sync,
+    temporary_beside,
+)
 from roost.actors.client.render import format_size, print_table
 from roost.actors.client.usage import format_bytes, measure
 from roost.actors.store.copies import copy_store, prepare_copy
+from roost.actors.store.replacing import cut_short, settle
 from roost.actors.store.snapshot import NotReadable
 from roost.config.errors import AlreadyRunning
 from roost.config.files import take_lock
 from roost.config.paths import FILE_MODE, prepare_home
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from roost.actors.store.copies import Holds
     from roost.config.paths import Home
 
@@ -34,24 +43,26 @@ BESIDE = ("-wal", "-shm")
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path())
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @pass_context
 def backup(context: Context, file: str, force: bool, as_json: bool) -> None:
     """Copy the store into FILE, whether or not the daemon runs; checked, and whole or not at all."""
-    target = Path(os.path.realpath(file))
-    if target.exists() and not force:
-        raise ClientError(f"{file} exists; --force replaces it")
-    if target == Path(os.path.realpath(context.home.store)):
-        raise ClientError(f"{file} is the store itself")
+    target = _free_target(context.home, file, force)
     with ended_by_sigterm(), open_snapshot(context.home) as snapshot:
         with temporary_beside(target) as temporary:
             holds = copy_store(snapshot, temporary)
-            if target.exists() and not force:
-                raise ClientError(f"{file} exists; --force replaces it")
+            _free_target(context.home, file, force)
             put_in_place(temporary, target)
     _tell(file, holds, as_json, "holds")
+
+
+def _free_target(home: Home, file: str, force: bool) -> Path:
+    target = check_target(home, file)
+    if target.exists() and not force:
+        raise ClientError(f"{file} exists; --force replaces it")
+    return target
 
 
 @click.command()
@@ -64,6 +75,7 @@ def restore(context: Context, file: str, as_json: bool) -> None:
     prepare_home(home)
     with ended_by_sigterm(), ExitStack() as stack:
         _hold(home, stack)
+        check_place(home.store)
         temporary = stack.enter_context(temporary_beside(home.store))
         try:
             shutil.copyfile(file, temporary)
@@ -72,13 +84,19 @@ def restore(context: Context, file: str, as_json: bool) -> None:
         except (NotReadable, sqlite3.Error) as error:
             raise ClientError(f"{file} cannot be restored: {error}") from None
         except OSError as error:
-            raise ClientError(f"{file} cannot be copied: {error.strerror}") from None
+            raise ClientError(f"{file} cannot be copied: {error.strerror or error}") from None
         sync(temporary)
+        copies = cut_short(home.store)
         aside = _set_aside(home)
         put_in_place(temporary, home.store)
+        # Until here the next start goes on with a rescue that was cut short, of which only the copies may be whole.
+        settle(home.store)
     _tell(file, holds, as_json, "restored:")
     if aside is not None:
         click.echo(f"the store that was there is now {aside}", err=True)
+    if copies is not None:
+        text = f"its rescue was cut short: copies of what was found damaged are in {copies}"
+        click.echo(text, err=True)
 
 
 def _hold(home: Home, stack: ExitStack) -> None:

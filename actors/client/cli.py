@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from roost.actors.client.agent_commands import logs, ps, stop
 from roost.actors.client.approval_commands import approve, deny
 from roost.actors.client.backup_commands import backup, du, restore
-from roost.actors.client.context import Context, RoostGroup
-from roost.actors.client.daemon_commands import down, restart, status, token, up
+from roost.actors.client.connect_command import connect
+from roost.actors.client.context import Context, RoostGroup, tell_system_error
+from roost.actors.client.daemon_commands import down, reload, restart, status, token, up
 from roost.actors.client.doctor_command import doctor
 from roost.actors.client.events_commands import events
-from roost.actors.client.talk_commands import attach, run, send
+from roost.actors.client.schema_commands import schema
+from roost.actors.client.search_commands import search
+from roost.actors.client.talk_commands import attach, clear, run, send
+from roost.actors.client.top_command import top
 from roost.config.model import VERSION
 
 
@@ -33,27 +39,37 @@ for _command in (
     down,
     status,
     restart,
+    reload,
+    top,
     run,
     ps,
     attach,
     send,
     logs,
+    clear,
     approve,
     deny,
     stop,
+    search,
     events,
     backup,
     restore,
     du,
     doctor,
     token,
+    schema,
+    connect,
 ):
     cli.add_command(_command)
 
 
 def main() -> None:
     """Run the command line and exit."""
-    cli(prog_name="roost")
+    try:
+        cli(prog_name="roost")
+    except OSError as error:
+        # Of help and version, which are written before any command is run.
+        sys.exit(tell_system_error(error))
 
 
 if __name__ == "__main__":

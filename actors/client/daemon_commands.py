@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 import trio
 
 from roost.actors.client.connection import open_connection
@@ -21,7 +22,7 @@ from roost.actors.client.launch import (
 )
 from roost.actors.client.lookup import list_sessions
 from roost.actors.client.render import format_duration, format_size, tree_lines
-from roost.actors.client.replies import Stats
+from roost.actors.client.replies import Reloaded, Stats
 from roost.config.errors import HomeError
 from roost.config.files import ensure_cookie, read_daemon_file
 from roost.config.load import load_settings, parse_overrides
@@ -30,6 +31,7 @@ from roost.config.paths import prepare_home
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roost.actors.client.connection import Connection
     from roost.config.files import DaemonFile
     from roost.config.paths import Home
 
@@ -107,6 +109,31 @@ async def _wait_idle(home: Home) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @pass_context
+def reload(context: Context, as_json: bool) -> None:
+    """Have the daemon read its configuration again.
+
+    A wrong one changes nothing. What a running daemon cannot change is named; it waits for `roost restart`.
+    """
+
+    async def main(connection: Connection) -> tuple[Reloaded, int]:
+        answer = await connection.call("daemon.reload", {}, Reloaded)
+        return answer, connection.peer_pid
+
+    answer, pid = context.with_daemon(main, autostart=False)
+    if as_json:
+        print_json({"pid": pid, **msgspec.to_builtins(answer)})
+        return
+    click.echo(f"configuration reloaded (pid {pid})")
+    click.echo(f"  changed: {', '.join(answer.changed) or 'nothing'}")
+    if answer.need_restart:
+        click.echo(f"  after `roost restart`: {', '.join(answer.need_restart)}")
+    if answer.late:
+        click.echo(f"  not confirmed yet by: {', '.join(answer.late)}")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@pass_context
 def status(context: Context, as_json: bool) -> None:
     """Say whether the daemon runs, and show its tree. Exit status 1 if it does not."""
     home = context.home
@@ -140,8 +167,6 @@ def _daemon_file(home: Home) -> DaemonFile | None:
 def _status_json(
     home: Home, pid: int | None, stats: Stats | None, found: DaemonFile | None
 ) -> dict[str, object]:
-    import msgspec
-
     answer: dict[str, object] = {
         "running": pid is not None,
         "ready": stats is not None,

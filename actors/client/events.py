@@ -110,6 +110,10 @@ class Lost(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Cleared(msgspec.Struct, frozen=True):
+    """The conversation begins anew; what was said before is not known to the agent any more."""
+
+
 class Closed(msgspec.Struct, frozen=True):
     """The session is closed."""
 
@@ -126,6 +130,7 @@ Event = (
     | Settled
     | StatusChanged
     | Lost
+    | Cleared
     | Closed
 )
 
@@ -217,7 +222,7 @@ def _status(params: _Params) -> StatusChanged:
         status=params.status,
         message=params.message,
         turn_id=params.turn_id,
-        interrupted=params.metadata.get("interrupted") is True,
+        interrupted=params.metadata.get("outcome") == "interrupted",
         derived=params.metadata.get("derived") is True,
     )
 
@@ -237,6 +242,8 @@ def _session_event(kind: str, payload: dict[str, object]) -> Event | None:
         case "event_gap":
             count = payload.get("retiredCount")
             return Lost(count if isinstance(count, int) else 0, _text(payload.get("reason")))
+        case "history_cleared":
+            return Cleared()
         case "session_closed" | "session.closed":
             return Closed(_text(payload.get("reason")))
         case _:

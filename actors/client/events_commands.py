@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import sys
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 import msgspec
 
-from roost.actors.client.context import Context, RoostGroup, pass_context
+from roost.actors.client.context import Context, RoostGroup, output_bytes, pass_context
 from roost.actors.client.errors import ClientError
 from roost.actors.client.events import clean
 from roost.actors.client.export import choose, open_snapshot, write_sessions
@@ -20,6 +21,7 @@ from roost.actors.client.tail import tail_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from roost.actors.client.connection import Connection
     from roost.schemas.validation import Verdict
@@ -58,10 +60,9 @@ def export(
     with ended_by_sigterm(), open_snapshot(context.home) as snapshot:
         chosen = choose(snapshot, session, agent)
         if output is None or output == STDIN:
-            done = write_sessions(snapshot, chosen, sys.stdout.buffer, after, _complain)
-            sys.stdout.buffer.flush()
+            done = write_sessions(snapshot, chosen, output_bytes(), after, _complain)
         else:
-            with new_file(Path(output)) as file:
+            with new_file(context.home, output) as file:
                 done = write_sessions(snapshot, chosen, file, after, _complain)
             click.echo(f"{done.events} events of {done.sessions} sessions in {output}", err=True)
     sys.exit(1 if done.damaged else 0)
@@ -76,7 +77,7 @@ def verify(context: Context, file: str, as_json: bool) -> None:
 
     A blank line is no event. Exit status 1 if a line is refused.
     """
-    with open_input(file) as source:
+    with open_input(file, "verify") as source:
         total, refused = _verify_json(source) if as_json else _verify_text(source)
     if not as_json:
         click.echo(f"{total} lines, {refused} refused", err=True)
@@ -85,7 +86,7 @@ def verify(context: Context, file: str, as_json: bool) -> None:
 
 def _verify_json(source: IO[bytes]) -> tuple[int, int]:
     total = refused = 0
-    out = sys.stdout.buffer
+    out = output_bytes()
     for line in read_lines(source):
         verdict = judge_line(line.text)
         total += 1
@@ -133,18 +134,26 @@ def import_(context: Context, file: str, as_json: bool) -> None:
     a line or a session is refused.
     """
     home = context.home
-    with open_input(file, spool=_spool(home.path)) as source:
+    with open_input(file, "import", spool=_spool(home.path)) as source:
         importer = Importer(source, home, _say_json if as_json else _say_text)
 
         async def main(connection: Connection) -> None:
             await importer.run(connection)
 
-        importer.scan()
-        if importer.wanted:
-            context.with_daemon(main)
-        importer.close()
+        with contextlib.closing(importer):
+            _scan(importer)
+            if importer.wanted:
+                context.with_daemon(main)
     _say_summary(importer, as_json)
     sys.exit(1 if importer.refused_lines or importer.refused else 0)
+
+
+def _scan(importer: Importer) -> None:
+    try:
+        importer.scan()
+    except sqlite3.Error as error:
+        text = f"what is known of the input cannot be kept in a temporary file: {error}"
+        raise ClientError(text) from None
 
 
 def _spool(home: Path) -> Path:
@@ -164,8 +173,9 @@ def _say_summary(importer: Importer, as_json: bool) -> None:
 
 
 def _say_json(object_: dict[str, object], _text: str) -> None:
-    sys.stdout.buffer.write(_encode(object_) + b"\n")
-    sys.stdout.buffer.flush()
+    out = output_bytes()
+    out.write(_encode(object_) + b"\n")
+    out.flush()
 
 
 def _say_text(_object: dict[str, object], text: str) -> None:

@@ -15,7 +15,7 @@ import trio
 
 from roost.actors.client.errors import ClientError, RpcError
 from roost.actors.client.export import open_snapshot
-from roost.actors.client.log_lines import MAX_LINE, judge_line, read_lines
+from roost.actors.client.log_lines import MAX_LINE, judge_line, read_bytes, read_lines
 from roost.actors.client.replies import Reply
 from roost.actors.store.snapshot import Broken, Gone, stored_line
 from roost.schemas.archive import MAX_IMPORTED
@@ -119,7 +119,12 @@ class Importer:
         self._index.close()
 
     def scan(self) -> None:
-        """Judge every line, and tell of those that are refused and of the sessions that are spoilt by them."""
+        """Judge every line, and tell of those that are refused and of the sessions that are spoilt by them.
+
+        Raises:
+            ClientError: the input cannot be read.
+            sqlite3.Error: there is no room for the temporary database.
+        """
         self._index.execute("begin")
         for line in read_lines(self._source):
             verdict = judge_line(line.text)
@@ -213,7 +218,7 @@ class Importer:
         for number, offset, count in self._index.execute(sql, (found.key,)):
             self._source.seek(offset)
             for line in range(number, number + count):
-                yield line, self._source.readline(MAX_LINE + 2).rstrip(b"\r\n")
+                yield line, read_bytes(self._source.readline, MAX_LINE + 2).rstrip(b"\r\n")
 
     async def _import(self, connection: Connection, snapshot: Snapshot, found: Found) -> None:
         """Send a session; one that the daemon lost on the way, because its store was restarted, is sent anew."""

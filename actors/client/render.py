@@ -11,6 +11,7 @@ import click
 
 from roost.actors.client.events import (
     ApprovalAsked,
+    Cleared,
     Closed,
     Event,
     Lost,
@@ -115,6 +116,8 @@ def show(terminal: Terminal, event: Event) -> None:
             _show_status(terminal, event)
         case Lost(count=count, reason=reason):
             terminal.note(f"({count} events are no longer in the log: {reason})", fg="yellow")
+        case Cleared():
+            terminal.note("--- the history was cleared; the agent begins anew ---", fg="yellow")
         case Closed(reason=reason):
             terminal.note(f"session closed {f'({clean(reason)})' if reason else ''}".rstrip())
         case _:

@@ -63,6 +63,21 @@ class TreeNode(Reply, frozen=True, kw_only=True):
     cpu_seconds: float = -1.0
     working: bool = False
     last_error: str = ""
+    silent_ms: int = 0
+    mailbox: int = 0
+    turns: int = 0
+    queued: int = 0
+    waiting: int = 0
+
+
+class StoreFigures(Reply, frozen=True, kw_only=True):
+    """What `health.stats` says of the store."""
+
+    available: bool = True
+    open_turns: int = 0
+    pending_requests: int = 0
+    queued_messages: int = 0
+    in_flight_tool_calls: int = 0
 
 
 class Stats(Reply, frozen=True, kw_only=True):
@@ -71,7 +86,20 @@ class Stats(Reply, frozen=True, kw_only=True):
     uptime_ms: int
     sessions: SessionCounts
     memory: Memory
+    state: StoreFigures = StoreFigures()
+    connections: dict[str, int] = {}
+    restarts: int = 0
+    sandbox: dict[str, object] = {}
     tree: tuple[TreeNode, ...] = ()
+
+
+class Reloaded(Reply, frozen=True, kw_only=True):
+    """Answer to `daemon.reload`."""
+
+    config_reloaded_at: str
+    changed: tuple[str, ...] = ()
+    need_restart: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 class Agent(Reply, frozen=True, kw_only=True):
@@ -134,6 +162,13 @@ class Terminal(Reply, frozen=True, kw_only=True):
 
     code: int
     message: str = ""
+
+
+class HistoryCleared(Reply, frozen=True, kw_only=True):
+    """Answer to `session.clear`."""
+
+    session_id: str
+    cleared_at: str
 
 
 class Sent(Reply, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import click
 import trio
 
 from roost.actors.client.connection import open_connection
-from roost.actors.client.context import INTERRUPTED
+from roost.actors.client.context import INTERRUPTED, output_bytes
 from roost.actors.client.errors import ClientError, Disconnected, NotRunning, RpcError
 from roost.actors.client.events import clean
 from roost.actors.client.export import find_logged, open_snapshot
@@ -69,9 +69,9 @@ class Tail:
                 if row is not None and self._skip(row.first_sequence - 1):
                     continue
                 break
-            sys.stdout.buffer.write(b"".join(stored_line(*row) for row in rows))
+            output_bytes().write(b"".join(stored_line(*row) for row in rows))
             self.cursor = rows[-1][0]
-        sys.stdout.buffer.flush()
+        sys.stdout.flush()
 
     def _skip(self, upto: int) -> bool:
         """Go on behind what is removed, and say so; return whether anything of it was still to be written."""
@@ -79,7 +79,7 @@ class Tail:
         if upto < first:
             return False
         what = f"events {first} to {upto} are gone" if upto > first else f"event {first} is gone"
-        sys.stdout.buffer.flush()
+        sys.stdout.flush()
         text = f"session {self.session.session_id}: {what}, removed by retention"
         click.echo(f"roost: {clean(text)}", err=True)
         self.cursor = upto

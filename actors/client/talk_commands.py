@@ -1,4 +1,4 @@
-"""The commands that talk to an agent: run, attach, send."""
+"""The commands that talk to an agent: run, attach, send, clear."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.actors.client.context import Context, pass_context, print_json
+from roost.actors.client.context import Context, pass_context, print_json, standard_input
 from roost.actors.client.errors import ClientError, RpcError
 from roost.actors.client.interactive import Conversation, new_message_id
 from roost.actors.client.lookup import find_session
 from roost.actors.client.prompts import open_stdin
 from roost.actors.client.render import Terminal
-from roost.actors.client.replies import Created, Sent, Session
+from roost.actors.client.replies import Created, HistoryCleared, Sent, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,8 @@ APPROVE_ALL = click.option("--yes", is_flag=True, help="Approve whatever the age
 @click.option("--provider", help="What thinks: script, or a provider of the configuration.")
 @click.option("--model", help="The provider's model.")
 @click.option("--sandbox", type=click.Choice(SANDBOXES), help="What its tools may touch.")
+@click.option("--unattended-allow", metavar="TOOLS", help="Run these (a,b) without asking.")
+@click.option("--unattended-deny", metavar="TOOLS", help="Never run these (a,b).")
 @click.option("--detach", is_flag=True, help="Print the agent's id and leave it alone.")
 @APPROVE_ALL
 @pass_context
@@ -48,6 +50,8 @@ def run(
     provider: str | None,
     model: str | None,
     sandbox: str | None,
+    unattended_allow: str | None,
+    unattended_deny: str | None,
     detach: bool,
     yes: bool,
 ) -> None:
@@ -63,6 +67,12 @@ def run(
     params |= {k: v for k, v in {"provider": provider, "model": model}.items() if v is not None}
     if sandbox is not None:
         params["metadata"] = {"sandbox": sandbox}
+    for name, tools in (
+        ("unattendedAllow", unattended_allow),
+        ("unattendedDeny", unattended_deny),
+    ):
+        if tools is not None:
+            params[name] = [tool.strip() for tool in tools.split(",") if tool.strip()]
     if detach:
         created = context.with_daemon(lambda c: create_agent(c, params))
         click.echo(created.agent_id)
@@ -131,10 +141,32 @@ async def _attach(connection: Connection, session: Session, approve_all: bool) -
     terminal.note(f"agent {session.agent_id}; Ctrl-C or Ctrl-D leaves", dim=True)
     async with talk.open() as nursery:
         await talk.attach(session.session_id, client_name())
-        if sys.stdin.isatty():
+        if lines is not None and sys.stdin.isatty():
             nursery.start_soon(talk.chat)
         await talk.ended.wait()
     return talk.exit_status
+
+
+@click.command()
+@click.argument("agent")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@pass_context
+def clear(context: Context, agent: str, as_json: bool) -> None:
+    """Let an agent forget its conversation and what was approved for it; the agent and its log stay.
+
+    It is refused while a turn runs.
+    """
+
+    async def main(connection: Connection) -> HistoryCleared:
+        session = await find_session(connection, agent)
+        params = {"sessionId": session.session_id}
+        return await connection.call("session.clear", params, HistoryCleared)
+
+    cleared = context.with_daemon(main)
+    if as_json:
+        print_json({"sessionId": cleared.session_id, "clearedAt": cleared.cleared_at})
+    else:
+        click.echo(f"{cleared.session_id} begins anew")
 
 
 @click.command()
@@ -150,7 +182,7 @@ def send(context: Context, agent: str, text: str, as_json: bool, yes: bool) -> N
 
     A text of - is read from standard input. The exit status is the turn's: 0, 1 or 130.
     """
-    message = sys.stdin.read() if text == "-" else text
+    message = standard_input().read() if text == "-" else text
 
     async def main(connection: Connection) -> int:
         session = await find_session(connection, agent)

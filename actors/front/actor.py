@@ -13,17 +13,24 @@ import trio
 
 from roost.actors.front.daemon_door import DOOR
 from roost.actors.front.gateway import Gateway
+from roost.actors.front.inprocess import InProcessDoor
 from roost.actors.front.services import Services
 from roost.actors.front.timers import Timers
 from roost.actors.front.unix import UnixDoor
 from roost.actors.front.websocket import GOING_AWAY, TcpDoor
+from roost.actors.logs import adjust_log
 from roost.config.errors import HomeError
 from roost.config.files import read_cookie
 from roost.config.model import decode_settings
 from roost.config.paths import Home
 from roost.schemas.boot import decode_boot
 from roost.schemas.published import Published
-from roost.schemas.unions import front_from_agent, front_from_store, peer_from_providers
+from roost.schemas.unions import (
+    front_from_agent,
+    front_from_search,
+    front_from_store,
+    peer_from_providers,
+)
 from roost.supervisor.actor import ProcessActor
 from roost.supervisor.errors import StartRefused
 from roost.supervisor.link import Link
@@ -56,12 +63,15 @@ class FrontActor(ProcessActor):
         timers = Timers()
         self.services = Services(boot, settings, timers, process.nursery)
         self.unix = UnixDoor(self.services, DOOR, process.poller)
-        self.tcp = TcpDoor(self.services, DOOR)
+        self.tcp = TcpDoor(self.services, DOOR, process.poller)
+        self.inprocess = InProcessDoor(self.services, DOOR)
         self._store: Link | None = None
         self._providers: Link | None = None
+        self._search: Link | None = None
         self._working = False
         self._opened = False
         self._listeners: list[tuple[str, int]] = []
+        self.services.requests_open = self._requests_open
         self.services.root.connect(process.root)
         self.services.store.on_call = self.services.root.on_call = self._note_work
         process.nursery.start_soon(timers.run)
@@ -91,7 +101,12 @@ class FrontActor(ProcessActor):
                 self._providers,
                 self._link(name, handle, peer_from_providers, _Other()),
             )
+            self.services.providers.connect(self._providers)
             _close(old)
+        elif name == "search":
+            _close(self._search)
+            self._search = self._link(name, handle, front_from_search, _FromSearch(self))
+            self.services.search.connect(self._search)
         elif name in ("listener.unix", "listener.tcp"):
             if self._opened:
                 self._listen(name, handle)
@@ -100,6 +115,22 @@ class FrontActor(ProcessActor):
         else:
             _log.error("no use for a link to %s", name)
             os.close(handle)
+
+    def configure(self, payload: bytes) -> None:
+        """Take over new settings, also for the connections that there are; one reads lines as long as at its start."""
+        settings = decode_settings(payload)
+        log, limits, services = settings.log, settings.limits, self.services
+        adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
+        services.configure(settings)
+        for gateway in (services.store, services.providers, *services.agents.values()):
+            if gateway.link is not None:
+                gateway.link.set_bound(limits.link_bytes)
+        for connection in self.unix.connections:
+            connection.caller.configure(limits.unix_rate, max(limits.unix_burst, 1))
+        for connection in self.tcp.connections:
+            connection.caller.configure(limits.tcp_rate, max(limits.tcp_burst, 1))
+        for caller in self.inprocess.peers.values():
+            caller.configure(0, 1)
 
     def draining(self, reason: str) -> None:
         """Refuse new requests; what is open goes on."""
@@ -122,9 +153,12 @@ class FrontActor(ProcessActor):
             self._store.flush()
 
     def _clients(self) -> Iterator[tuple[Peer, Caller]]:
-        for connection in self.unix.connections:
+        for connection in (*self.unix.connections, *self.tcp.connections):
             yield connection, connection.caller
-        yield from self.tcp.peers.items()
+        yield from self.inprocess.peers.items()
+
+    def _requests_open(self) -> int:
+        return sum(caller.connection.open_requests for _, caller in self._clients())
 
     def _listen(self, name: str, handle: int) -> None:
         listener = socket.socket(fileno=handle)
@@ -164,6 +198,13 @@ class FrontActor(ProcessActor):
             self.services.store.disconnect(link)
             self.services.fanout.unlink()
             self.process.miss_link("store", lambda: self._store is not None)
+
+    def search_lost(self, link: Link) -> None:
+        """Let searches wait for the next link; root makes one when the service has been restarted."""
+        if self._search is link:
+            self._search = None
+            self.services.search.disconnect(link)
+            self.process.miss_link("search", lambda: self._search is not None)
 
     def _link_agent(self, agent_id: str, handle: int) -> None:
         services = self.services
@@ -220,6 +261,14 @@ class _FromStore(_Other):
 
     def on_closed(self, link: Link) -> None:
         self._front.store_lost(link)
+
+
+class _FromSearch(_Other):
+    def __init__(self, front: FrontActor) -> None:
+        self._front = front
+
+    def on_closed(self, link: Link) -> None:
+        self._front.search_lost(link)
 
 
 class _FromAgent(_Other):

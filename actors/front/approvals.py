@@ -8,29 +8,25 @@ import msgspec
 
 from roost.actors.errors import DaemonError, InvalidArgument
 from roost.actors.front.clock import stamp_or_nothing
-from roost.actors.front.gateway import GONE
 from roost.actors.front.waiting import not_found
 from roost.schemas.approval import ListPermissions, PendingRow, Permissions, Settle
 from roost.schemas.base import SessionId
 from roost.schemas.daemon import (
-    Answered,
-    Decided,
     ElicitationRespond,
     PermissionList,
-    PermissionListResult,
-    PermissionRule,
     QuestionAnswers,
     ToolApprove,
     ToolDeny,
 )
 from roost.schemas.event import MAX_VALUE_BYTES
+from roost.schemas.results import Answered, Decided, PermissionListResult, PermissionRule
 from roost.schemas.session import GetSession, SessionRow
 
 if TYPE_CHECKING:
     from roost.actors.front.router import Call
     from roost.actors.front.services import Services
-
-STARTING = "BACKGROUND_RUNNER_UNAVAILABLE"
+    from roost.schemas.base import Message
+    from roost.schemas.turn import CancelCall
 
 _encode = msgspec.json.Encoder().encode
 _answers = msgspec.json.Decoder(QuestionAnswers)
@@ -46,7 +42,7 @@ async def approve_tool(call: Call, params: ToolApprove) -> Decided:
         scope=params.scope,
         by=call.services.attachments.name_at(call.caller.visitor, params.session_id),
     )
-    await _settle(call.services, request, "tool")
+    await settled(call.services, request, PendingRow, "tool")
     return Decided(request_id=params.request_id, decision="approved")
 
 
@@ -60,7 +56,7 @@ async def deny_tool(call: Call, params: ToolDeny) -> Decided:
         reason=params.reason,
         by=call.services.attachments.name_at(call.caller.visitor, params.session_id),
     )
-    await _settle(call.services, request, "tool")
+    await settled(call.services, request, PendingRow, "tool")
     return Decided(request_id=params.request_id, decision="denied")
 
 
@@ -81,12 +77,12 @@ async def respond_elicitation(call: Call, params: ElicitationRespond) -> Answere
         answer=b"" if declined else _answer(params.response),
         by=call.services.attachments.name_at(call.caller.visitor, params.session_id),
     )
-    await _settle(call.services, request, "elicitation")
+    await settled(call.services, request, PendingRow, "elicitation")
     return Answered(request_id=params.request_id, resolved=True)
 
 
 async def list_permissions(call: Call, params: PermissionList) -> PermissionListResult:
-    """Return the rules in force, from the agent if it runs."""
+    """Return the rules in force; the store has them all, whether the agent runs or not."""
     if params.agent_id and params.session_id:
         raise InvalidArgument("permission.list accepts agentId or sessionId, not both")
     if not params.agent_id and not params.session_id:
@@ -94,16 +90,7 @@ async def list_permissions(call: Call, params: PermissionList) -> PermissionList
     services = call.services
     agent_id = params.agent_id or await _agent_of(services, params.session_id)
     request = ListPermissions(agent_id=agent_id, session_id=params.session_id)
-    agent = services.agents.get(agent_id)
-    found = None
-    if agent is not None:
-        try:
-            found = await agent.ask(request, Permissions)
-        except DaemonError as error:
-            if error.code not in {GONE, STARTING}:
-                raise
-    if found is None:
-        found = await services.store.ask(request, Permissions)
+    found = await services.store.ask(request, Permissions)
     rules = [
         PermissionRule(
             permission_id=rule.permission_id,
@@ -129,10 +116,16 @@ async def _agent_of(services: Services, session_id: str) -> str:
     return row.spec.agent_id
 
 
-async def _settle(services: Services, request: Settle, what: str) -> None:
-    """A decision is not repeated on a new link: its own first copy would answer that nothing is pending."""
+async def settled(
+    services: Services, request: Settle | CancelCall, shape: type[Message], what: str
+) -> None:
+    """Have the store decide. It is not asked again on a new link: its own first copy would answer that nothing is pending.
+
+    Raises:
+        DaemonError: nothing is pending any more, or there is no such session.
+    """
     try:
-        await services.store.ask(request, PendingRow, repeat=False)
+        await services.store.ask(request, shape, repeat=False)
     except DaemonError as error:
         if error.code == "INVALID_ARGUMENT":
             raise _not_pending(what, request.request_id) from None

@@ -9,7 +9,6 @@ import uuid_utils
 
 from roost.actors.errors import DaemonError, InvalidArgument, NotFound, Overloaded, WrongState
 from roost.actors.front.clock import now_ms
-from roost.actors.front.notices import event_gap, new_event_id
 from roost.actors.front.peer import Batch
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from roost.actors.front.stream import Stream
 
 RETRY_AFTER_MS = 1000
+MAX_LEFT = 4096
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +31,16 @@ class Visitor:
         self.cursors: dict[str, int] = {}
         self.epoch = ""
         self.names: set[str] = set()
+        self.attachments: dict[str, Attachment] = {}
         self.left: dict[tuple[str, str], int] = {}
-        """Up to where a name had got when it was detached, by (session, name)."""
+        """Up to where a name had got when it was detached, by (session, name); the oldest are forgotten."""
+
+    def leave_at(self, session_id: str, client_id: str, sequence: int) -> None:
+        """Remember up to where a name had got."""
+        self.left.pop((session_id, client_id), None)
+        self.left[session_id, client_id] = sequence
+        if len(self.left) > MAX_LEFT:
+            del self.left[next(iter(self.left))]
 
 
 class Attachment:
@@ -61,8 +69,8 @@ class Attachments:
 
     def __init__(self, fanout: Fanout, *, clients: int, per_session: int) -> None:
         self._fanout = fanout
-        self._clients = clients
-        self._per_session = per_session
+        self.clients = clients
+        self.per_session = per_session
         self._by_id: dict[str, Attachment] = {}
         self._names: dict[str, Visitor] = {}
         fanout.on_feed_end = self._feed_ended
@@ -103,8 +111,8 @@ class Attachments:
             return ""
         feed = found.feed
         if found.client_id:
-            found.visitor.left[session_id, found.client_id] = feed.position
-        del self._by_id[found.id]
+            found.visitor.leave_at(session_id, found.client_id, feed.position)
+        self._forget(found.id)
         feed.attachments.pop(found.id, None)
         _log.info("attachment %s of %s is detached", found.id, session_id)
         if not feed.attachments:
@@ -130,7 +138,7 @@ class Attachments:
 
     def leave(self, visitor: Visitor) -> None:
         """End everything of a connection that has ended."""
-        feeds = {a.feed for a in self._by_id.values() if a.visitor is visitor}
+        feeds = dict.fromkeys(attachment.feed for attachment in visitor.attachments.values())
         for feed in feeds:
             self._fanout.end_feed(feed)
         for name in visitor.names:
@@ -144,9 +152,9 @@ class Attachments:
             return False
         if client_id in self._names:
             raise InvalidArgument(f"daemon client is already registered: {client_id}")
-        if len(visitor.names) >= self._clients:
-            text = f"a connection has at most {self._clients} client names"
-            raise Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS})
+        if len(visitor.names) >= self.clients:
+            text = f"a connection has at most {self.clients} client names"
+            raise Overloaded("OVERLOADED", text, {"maxClients": self.clients})
         self._names[client_id] = visitor
         visitor.names.add(client_id)
         return True
@@ -167,13 +175,19 @@ class Attachments:
             raise
         if stream.row.state != "open":
             raise _closed(session_id)
-        if sum(len(feed.attachments) for feed in stream.feeds.values()) >= self._per_session:
-            text = f"a session has at most {self._per_session} attachments"
-            raise Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS})
+
+    def _check_room(self, stream: Stream) -> None:
+        if sum(len(feed.attachments) for feed in stream.feeds.values()) >= self.per_session:
+            text = f"a session has at most {self.per_session} attachments"
+            data = {"maxAttachments": self.per_session, "retryAfterMs": RETRY_AFTER_MS}
+            raise Overloaded("OVERLOADED", text, data)
 
     def _enter(self, visitor: Visitor, stream: Stream, client_id: str) -> tuple[Attachment, int]:
         peer = visitor.peer
         feed = stream.feeds.get(peer)
+        known = self._named(stream.session_id, client_id)
+        if known is None or known.feed is not feed:
+            self._check_room(stream)
         if feed is None:
             after = self._start(visitor, stream, client_id)
             feed = stream.attach(peer, after)
@@ -182,12 +196,11 @@ class Attachments:
             resumed_after = feed.position
             if feed.live:
                 peer.tell(Batch(stream.present_state(attach=True)))
-        known = self._named(stream.session_id, client_id)
         if known is not None and known.feed is feed:
             return known, resumed_after
         attachment = Attachment(visitor, client_id, feed)
         feed.attachments[attachment.id] = attachment
-        self._by_id[attachment.id] = attachment
+        self._by_id[attachment.id] = visitor.attachments[attachment.id] = attachment
         return attachment, resumed_after
 
     def _start(self, visitor: Visitor, stream: Stream, client_id: str) -> int:
@@ -196,20 +209,10 @@ class Attachments:
         void = cursor is not None and visitor.epoch not in ("", stream.epoch)
         if cursor is not None and not void:
             return cursor
-        left = visitor.left.get((stream.session_id, client_id)) if client_id else None
-        after = stream.written() if left is None else left
         if void:
-            line = event_gap(
-                stream.where,
-                new_event_id(),
-                now_ms(),
-                reason="epoch",
-                first=after + 1,
-                last=after,
-                available=after + 1,
-            )
-            visitor.peer.tell(Batch((line,)))
-        return after
+            return stream.begin_anew(visitor.peer)
+        left = visitor.left.get((stream.session_id, client_id)) if client_id else None
+        return stream.written() if left is None else left
 
     def _named(self, session_id: str, client_id: str) -> Attachment | None:
         owner = self._names.get(client_id) if client_id else None
@@ -221,8 +224,13 @@ class Attachments:
 
     def _feed_ended(self, feed: Feed) -> None:
         for key in feed.attachments:
-            self._by_id.pop(key, None)
+            self._forget(key)
         feed.attachments.clear()
+
+    def _forget(self, attachment_id: str) -> None:
+        found = self._by_id.pop(attachment_id, None)
+        if found is not None:
+            found.visitor.attachments.pop(attachment_id, None)
 
 
 def _closed(session_id: str) -> DaemonError:

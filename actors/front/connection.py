@@ -36,10 +36,14 @@ MAX_CONTROL = 1024
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many requests of one connection may be at work, and how many may wait."""
+    """How many requests of one connection may be at work, and how many may wait.
+
+    Where none `waits` for being too many, they are counted together, whatever they are.
+    """
 
     in_flight: int
     queued: int
+    waits: bool = True
 
 
 class Pending:
@@ -75,14 +79,19 @@ class Connection:
         self.stopping = False
         self.ignored = 0
         self._methods = methods
-        self._limits = limits
+        self.limits = limits
         self._authenticate = authenticate
-        self._bucket = bucket
+        self.bucket = bucket
         self._open: dict[str | int, Pending] = {}
         self._keys: dict[str, deque[Pending]] = {}
         self._ready: deque[Pending] = deque()
-        self._counts = {"short": 0, "long": 0, "decision": 0, "control": 0}
+        self._counts = {"short": 0, "long": 0, "decision": 0, "priority": 0, "control": 0}
         self._waiting = 0
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests have been let in and not been answered."""
+        return len(self._open)
 
     @property
     def idle(self) -> bool:
@@ -99,13 +108,13 @@ class Connection:
         except NotARequest as fault:
             return self._refuse(fault, now)
         method = self._methods.get(request.method)
-        if method is not None and method.bare and self.initialized and self._bucket is None:
+        if method is not None and method.bare and self.initialized and self.bucket is None:
             raw = request.params
             if (raw is NO_PARAMS or bytes(raw) == b"{}") and request.id not in self._open:
                 return request
         try:
-            if self._bucket is not None and not (method is not None and method.unmetered):
-                self._take_token(self._bucket, now)
+            if self.bucket is not None and not (method is not None and method.unmetered):
+                self._take_token(self.bucket, now)
             pending = self._admit(request, method)
         except DaemonError as error:
             return error_line(None if error.code == "PARSE_ERROR" else request.id, error)
@@ -128,7 +137,7 @@ class Connection:
                 self._waiting -= 1
                 following.at_work = True
                 started.append(following)
-        while self._ready and self._counts["short"] < self._limits.in_flight:
+        while self._ready and self._counts["short"] < self.limits.in_flight:
             self._waiting -= 1
             started.append(self._begin_short(self._ready.popleft()))
         return started
@@ -167,8 +176,8 @@ class Connection:
             self.ignored += 1
             return None
         try:
-            if self._bucket is not None:
-                self._take_token(self._bucket, now)
+            if self.bucket is not None:
+                self._take_token(self.bucket, now)
         except DaemonError as limited:
             return error_line(fault.request_id, limited)
         if not self.authenticated:
@@ -242,17 +251,17 @@ class Connection:
     def _queue(self, pending: Pending) -> None:
         """Let the request start or wait; raise what refuses it."""
         lane, counts = pending.method.lane, self._counts
-        if lane != "short":
+        if lane != "short" or not self.limits.waits:
             self._check_count(lane)
         if pending.method.order:
             pending.key = getattr(pending.params, pending.method.order)
         behind = self._keys.get(pending.key) if pending.key else None
-        full = lane == "short" and (bool(self._ready) or counts["short"] >= self._limits.in_flight)
-        if (behind is not None or full) and self._waiting >= self._limits.queued:
+        full = lane == "short" and (bool(self._ready) or counts["short"] >= self.limits.in_flight)
+        if (behind is not None or full) and self._waiting >= self.limits.queued:
             raise Overloaded(
                 "TOO_MANY_QUEUED_REQUESTS",
                 "daemon connection has too many queued requests",
-                {"maxQueuedRequests": self._limits.queued},
+                {"maxQueuedRequests": self.limits.queued},
             )
         self._open[pending.id] = pending
         if lane != "short":
@@ -276,12 +285,17 @@ class Connection:
         if lane == "control":
             if self._counts["control"] >= MAX_CONTROL:
                 raise Overloaded("OVERLOADED", "too many cancels at once", {"retryAfterMs": 100})
-        elif self._counts[lane] >= self._limits.in_flight:
+        elif self._at_work(lane) >= self.limits.in_flight:
             raise Overloaded(
                 "TOO_MANY_IN_FLIGHT_REQUESTS",
                 "daemon connection has too many in-flight requests",
-                {"maxInFlightRequests": self._limits.in_flight},
+                {"maxInFlightRequests": self.limits.in_flight},
             )
+
+    def _at_work(self, lane: str) -> int:
+        if self.limits.waits:
+            return self._counts[lane]
+        return len(self._open) - self._counts["control"]
 
     def _begin_short(self, pending: Pending) -> Pending:
         self._counts["short"] += 1

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from roost.actors.front.router import Call
     from roost.actors.front.services import Services
     from roost.config.model import Settings
-    from roost.schemas.daemon import AgentCreate, AgentSummary, SessionCreate, SessionSummary
+    from roost.schemas.daemon import AgentCreate, SessionCreate
+    from roost.schemas.results import AgentSummary, SessionSummary
 
 SANDBOXES = ("readOnly", "workspaceWrite", "dangerFullAccess")
 BUILT_SANDBOX = "dangerFullAccess"

@@ -8,14 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roost.actors.front import (
+    admin,
     approvals,
     archive,
+    conversation,
     creation,
     ending,
     health,
     logs,
     messages,
+    search,
     sessions,
+    stats,
 )
 from roost.actors.front.router import Door, Entry
 from roost.schemas import daemon as d
@@ -25,25 +29,16 @@ if TYPE_CHECKING:
     from roost.actors.front.router import Caller
 
 NOT_YET = (
-    "session.clear",
-    "session.snapshot",
-    "session.transcript",
     "session.mcp.addServer",
     "thread/realtime/start",
     "thread/realtime/appendAudio",
     "thread/realtime/appendText",
     "thread/realtime/stop",
     "thread/realtime/listVoices",
-    "tool.cancel",
-    "fs.fuzzy_search",
     "commandExec.start",
     "commandExec.write",
     "commandExec.resize",
     "commandExec.terminate",
-    "daemon.reload",
-    "auth.login",
-    "auth.whoami",
-    "auth.logout",
 )
 
 DOOR = Door()
@@ -59,7 +54,7 @@ def _register() -> None:
     add(Entry("request.cancel", d.RequestCancel, instant=health.cancel_request, unmetered=True))
     add(Entry("health.ping", d.Nothing, instant=health.ping))
     add(Entry("health.ready", d.Nothing, instant=health.ready))
-    add(Entry("health.stats", d.Nothing, handler=health.stats))
+    add(Entry("health.stats", d.Nothing, handler=stats.stats, lane="priority"))
     add(Entry("agent.create", d.AgentCreate, handler=creation.create_agent))
     add(Entry("agent.list", d.AgentList, handler=sessions.list_agents))
     add(Entry("agent.attach", d.AgentAttach, handler=sessions.attach_agent, order="agent_id"))
@@ -68,6 +63,11 @@ def _register() -> None:
     add(Entry("run.cancel", d.RunCancel, handler=ending.cancel_run, lane="control"))
     add(Entry("session.create", d.SessionCreate, handler=creation.create_session))
     add(Entry("session.list", d.SessionList, handler=sessions.list_sessions))
+    add(Entry("fs.fuzzy_search", d.FuzzySearch, handler=search.search_files))
+    add(Entry("daemon.reload", d.Nothing, handler=admin.reload_daemon))
+    add(Entry("auth.login", d.Nothing, handler=admin.login))
+    add(Entry("auth.whoami", d.Nothing, handler=admin.whoami))
+    add(Entry("auth.logout", d.Nothing, handler=admin.logout))
     _register_of_sessions()
     add(
         Entry(
@@ -91,6 +91,10 @@ def _register_of_sessions() -> None:
             "session.terminate", d.SessionTerminate, handler=ending.terminate_session, order=order
         )
     )
+    add(Entry("session.clear", d.SessionClear, handler=conversation.clear_session, order=order))
+    add(Entry("session.snapshot", d.SessionSnapshot, handler=conversation.snapshot_session))
+    add(Entry("session.transcript", d.SessionTranscribe, handler=conversation.transcribe_session))
+    add(Entry("tool.cancel", d.ToolCancel, handler=conversation.cancel_tool, lane="control"))
     add(
         Entry(
             "session.cancelTurn",

@@ -9,20 +9,14 @@ from roost.actors.front.clock import stamp_or_nothing
 from roost.schemas import control
 from roost.schemas.agent import AgentEnding, AgentRow, EndAgent, FinishAgent
 from roost.schemas.base import AgentId, Done, SessionId
-from roost.schemas.daemon import (
-    AgentStop,
-    AgentStopped,
-    RunCancel,
-    RunCancelled,
-    SessionTerminate,
-    Terminated,
-)
+from roost.schemas.results import AgentStopped, RunCancelled, Terminated
 from roost.schemas.session import CloseSession, SessionClosing
 from roost.schemas.turn import CancelTurn, TurnCancelled
 
 if TYPE_CHECKING:
     from roost.actors.front.router import Call
     from roost.actors.front.services import Services
+    from roost.schemas.daemon import AgentStop, RunCancel, SessionTerminate
 
 TURN_PREFIX = "turn_"
 

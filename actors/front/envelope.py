@@ -8,7 +8,7 @@ import msgspec
 
 from roost.actors.errors import DaemonError
 from roost.schemas.errors import DAEMON_CODES, INTERNAL_ERROR
-from roost.schemas.rpc import ErrorObject, ErrorResponse, Request
+from roost.schemas.rpc import NO_PARAMS, ErrorObject, ErrorResponse, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +17,10 @@ MAX_DEPTH = 128
 TOO_SHORT_TO_BE_DEEP = 2 * MAX_DEPTH
 
 _decode = msgspec.json.Decoder(Request).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _MEMBERS = frozenset(("jsonrpc", "id", "method", "params"))
 
 
@@ -44,7 +46,7 @@ def decode_request(line: bytes) -> Request:
             raise NotARequest(DaemonError("PARSE_ERROR", "JSON is nested too deeply"))
         return _decode(line)
     except msgspec.ValidationError:
-        raise _judge(line) from None
+        return _unusual(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise _not_json(line) from None
 
@@ -70,9 +72,9 @@ def is_too_deep(line: bytes) -> bool:
     if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
         return False
     outside = b"".join(line.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    brackets = outside.translate(None, _NOT_BRACKETS)
+    brackets = outside.translate(_AS_BRACKETS, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
-        inner = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        inner = brackets.replace(b"[]", b"")
         if len(inner) == len(brackets):
             break
         brackets = inner
@@ -83,6 +85,22 @@ def _not_json(line: bytes) -> NotARequest:
     if not line.strip():
         return NotARequest(None)
     return NotARequest(DaemonError("PARSE_ERROR", "invalid JSON"))
+
+
+def _unusual(line: bytes) -> Request:
+    """Return a request with a member given twice, of which the last counts, or with an integer spelled as 1.0."""
+    try:
+        raw = _decode_members(line)
+        request_id = msgspec.json.decode(raw["id"], type=float | int | str)
+        if isinstance(request_id, float) and request_id.is_integer():
+            request_id = int(request_id)
+        members = {name: msgspec.json.decode(raw[name]) for name in ("jsonrpc", "method")}
+        found = msgspec.convert({**members, "id": request_id}, Request)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError):
+        raise _judge(line) from None
+    if not raw.keys() <= _MEMBERS:
+        raise _judge(line)
+    return msgspec.structs.replace(found, params=raw.get("params", NO_PARAMS))
 
 
 def _judge(line: bytes) -> NotARequest:
@@ -111,6 +129,8 @@ def _wants_no_answer(value: Mapping[str, object]) -> bool:
 
 def _id_of(value: Mapping[str, object]) -> str | int | None:
     found = value.get("id")
+    if isinstance(found, float) and found.is_integer():
+        return int(found)
     if type(found) is int or (isinstance(found, str) and found):
         return found
     return None

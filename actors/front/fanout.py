@@ -19,6 +19,7 @@ from roost.schemas.session import (
     MessageChanged,
     PendingChanged,
     SessionChanged,
+    SessionCleared,
     Unwatch,
     Watch,
     WatchAll,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from roost.schemas.published import Published, PublishedItem
 
 REPORT_SECONDS = 1.0
+# What all feeds behind the tail may have queued together, and what each may have at least.
+BEHIND_BYTES = 16 * 1024 * 1024
+LEAST_BYTES = 16 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -44,15 +48,24 @@ _log = logging.getLogger(__name__)
 class Fanout:
     """The followed sessions, and who observes the status of all others."""
 
-    def __init__(self, store: Gateway, timers: Timers, *, page_events: int) -> None:
+    def __init__(
+        self, store: Gateway, timers: Timers, *, page_events: int, queue_bytes: int
+    ) -> None:
         self.store = store
         self.page_events = page_events
         self.observers: dict[Peer, None] = {}
+        self.behind = 0
         self.on_feed_end: Callable[[Feed], None] = lambda _: None
+        self.queue_bytes = queue_bytes
         self._timers = timers
         self._streams: dict[str, Stream] = {}
         self._undelivered: dict[str, Stream] = {}
         self._reporting = False
+
+    @property
+    def allowance(self) -> int:
+        """How many bytes may wait for a client before the next page of the log is queued for it."""
+        return min(self.queue_bytes, max(LEAST_BYTES, BEHIND_BYTES // max(1, self.behind)))
 
     @property
     def followed(self) -> int:
@@ -136,18 +149,19 @@ class Fanout:
             self._timers.after(REPORT_SECONDS, self._report_all)
 
     def report_now(self) -> None:
-        """Tell the store what has been written so far."""
+        """Tell the store what has been written so far; where nothing has, look again when something is."""
         sequences: dict[str, int] = {}
-        for stream in self._undelivered.values():
+        undelivered, self._undelivered = self._undelivered, {}
+        for stream in undelivered.values():
             before = stream.reported
             stream.reported = stream.written()
             if stream.reported > before:
                 sequences[stream.session_id] = stream.reported
-        self._undelivered = {
-            key: stream
-            for key, stream in self._undelivered.items()
-            if stream.reported < stream.position and stream.feeds
-        }
+            if stream.reported < stream.position and stream.feeds:
+                if stream.reported > before:
+                    self._undelivered[stream.session_id] = stream
+                else:
+                    stream.await_progress()
         if sequences:
             self.store.cast(Delivered(sequences=sequences))
 
@@ -170,6 +184,9 @@ class Fanout:
 
     def _watched(self, stream: Stream, answer: Promise[Watched]) -> None:
         if self._streams.get(stream.session_id) is not stream:
+            if stream.session_id not in self._streams:
+                # Nobody waited for it to open.
+                self.store.cast(Unwatch(session_id=stream.session_id))
             return
         try:
             watched = answer.result()
@@ -230,6 +247,8 @@ class Fanout:
                 stream.pending_changed(row)
             case SessionChanged(row=row):
                 stream.session_changed(row)
+            case SessionCleared():
+                stream.session_cleared(item)
 
     def _agent_changed(self, change: AgentChanged) -> None:
         told = set(change.sessions)

@@ -1,8 +1,9 @@
 """One connection's way through the events of one session: pages from the log first, then the live tail.
 
 A feed catches up page by page, one page in flight, and joins the tail in the very pass in which its position is that
-of the tail. When its connection has no room it leaves the tail and comes back the same way. However many names a
-connection attaches, it has one feed, so each event is sent to it once.
+of the tail. When its connection has no room it leaves the tail and comes back the same way. How much it may queue of
+pages depends on how many feeds there are behind the tail. However many names a connection attaches, it has one feed, so
+each event is sent to it once.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from roost.actors.errors import DaemonError
-from roost.actors.front.notify import Renderer
 from roost.actors.front.peer import Batch
 from roost.actors.front.promise import Promise
-from roost.schemas.session import Page, ReadPage
 
 if TYPE_CHECKING:
     from roost.actors.front.attachments import Attachment
+    from roost.actors.front.notify import Renderer
     from roost.actors.front.peer import Peer
+    from roost.actors.front.shelf import SharedPage
     from roost.actors.front.stream import Stream
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,12 @@ class Feed:
         self._passed: list[tuple[int, Promise[None]]] = []
         self._after = after
         self._written = after
+        self._awaiting_clear: list[Promise[None]] = []
+        # Who begins right behind a clear may have missed it.
+        row = stream.row
+        self._cleared_at = row.cleared_at if after > row.cleared_after else 0
         self._mark: tuple[int, int] | None = None
+        self._awaited = False
 
     def joined(self) -> Promise[None]:
         """Promise the pass in which the feed is at the live tail; kept at once if it is."""
@@ -85,6 +91,17 @@ class Feed:
         written = first - 1 if first else self.position
         return written if written > self._after else 0
 
+    def await_progress(self) -> None:
+        """Report what is written once the transport takes more."""
+        if self.peer.unsent and not self._awaited:
+            self._awaited = True
+            self.peer.when_room(self._progress, self.peer.unsent - 1)
+
+    def _progress(self) -> None:
+        self._awaited = False
+        if not self.closed:
+            self.stream.fanout.mark_delivered(self.stream)
+
     def notice(self, batch: Batch) -> None:
         """Pass on something without a sequence; a feed behind the tail gets the state instead when it joins."""
         if self.live and self.peer.has_room:
@@ -92,54 +109,79 @@ class Feed:
         else:
             self._missed_notices = True
 
+    def told_clear(self, cleared_at: int) -> Promise[None]:
+        """Promise that the clear of this time, or a later one, is queued, or never will be."""
+        promise: Promise[None] = Promise()
+        if self.closed or self._cleared_at >= cleared_at:
+            promise.resolve(None)
+        else:
+            self._awaiting_clear.append(promise)
+        return promise
+
+    def tell_clear(self) -> None:
+        """Say that the conversation begins anew, once, where that stands between the events."""
+        row = self.stream.row
+        if self._cleared_at != row.cleared_at and self.position >= row.cleared_after:
+            self._cleared_at = row.cleared_at
+            self.peer.tell(Batch((self.stream.cleared_line(),)))
+            self._answer_clears()
+
+    def _answer_clears(self) -> None:
+        waiting, self._awaiting_clear = self._awaiting_clear, []
+        for promise in waiting:
+            promise.resolve(None)
+
     def leave_tail(self, position: int, *, missed_notices: bool = False) -> None:
         """Go on from the log after this position, once there is room."""
         self.live = False
         self._missed_notices = self._missed_notices or missed_notices
         self.position = position
         self._joined = Promise()
-        self._wait_for_room()
+        self.stream.left(self)
+        self._wait_for_room(None)
 
     def catch_up(self) -> None:
-        """Read the next page, unless one is on its way; join the tail if nothing is left to read."""
-        if self.closed or self.live or self._reading or not self.stream.followed:
-            return
-        if self.position >= self.stream.position:
-            self._join()
-            return
-        if not self.peer.has_room:
-            self._wait_for_room()
-            return
-        self._reading = True
+        """Queue pages as long as there is room; join the tail if nothing is left to read."""
         stream = self.stream
-        request = ReadPage(
-            session_id=stream.session_id,
-            after=self.position,
-            upto=stream.position,
-            max_events=stream.fanout.page_events,
-            skip_damaged=True,
-        )
-        page = stream.fanout.store.ask_bulky(request, Page)
-        page.then(lambda: self._take(page))
+        while not (self.closed or self.live or self._reading) and stream.followed:
+            self.tell_clear()
+            if self.position >= stream.position:
+                self._join()
+                return
+            allowance = stream.fanout.allowance
+            if self.peer.unsent >= allowance:
+                self._wait_for_room(allowance // 2)
+                return
+            page = stream.shelf.get(self.position)
+            if page is None or page.last > stream.page_end(self.position):
+                self._read()
+            else:
+                self._pass_on(page)
 
     def close(self) -> None:
         """Follow no longer; what waits for this feed waits no more."""
         self.closed = True
         self.live = False
         self._joined.resolve(None)
+        self._answer_clears()
         self._keep_promises()
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, most: int | None) -> None:
         """Go on when there is room; every commit comes by here, and the connection is to call once."""
         if not self._blocked:
             self._blocked = True
-            self.peer.when_room(self._unblock)
+            self.peer.when_room(self._unblock, most)
 
     def _unblock(self) -> None:
         self._blocked = False
         self.catch_up()
 
-    def _take(self, promise: Promise[Page]) -> None:
+    def _read(self) -> None:
+        self._reading = True
+        promise = self.stream.shelf.read(self.stream, self.position, self._renderer)
+        promise.then(lambda: self._take(promise))
+
+    def _take(self, promise: Promise[SharedPage]) -> None:
         self._reading = False
         if self.closed:
             return
@@ -153,38 +195,17 @@ class Feed:
             _log.warning("no page of %s: %s", self.stream.session_id, error)
             # The next commit, or the next link to the store, tries again.
             return
-        first = self.position + 1
-        lines = self._lines(page)
-        if lines:
-            self.peer.tell(Batch(lines, session_id=self.stream.session_id, first=first))
-            self.stream.fanout.mark_delivered(self.stream)
-        self._keep_promises()
+        if page.after == self.position and not self.live:
+            self._pass_on(page)
         self.catch_up()
 
-    def _lines(self, page: Page) -> list[bytes]:
-        stream = self.stream
-        lines: list[bytes] = []
-        if page.lost_upto > self.position:
-            lines.append(stream.gap("retention", self.position + 1, page.lost_upto))
-            self.position = page.lost_upto
-        if page.damaged_upto > self.position:
-            lines.append(stream.gap("damaged", self.position + 1, page.damaged_upto))
-            self.position = page.damaged_upto
-        renderer = self._renderer
-        if renderer is None:
-            renderer = self._renderer = Renderer(stream.where)
-            renderer.pending = dict(stream.pending)
-        renderer.turns.update((turn.turn_id, turn) for turn in page.turns)
-        sequence = page.first
-        for body in page.bodies:
-            if sequence > self.position:
-                lines.extend(stream.render(renderer, sequence, body))
-                self.position = sequence
-            sequence += 1
-        if not page.bodies and not page.damaged_upto and self.position < stream.position:
-            lines.append(stream.gap("unavailable", self.position + 1, stream.position))
-            self.position = stream.position
-        return lines
+    def _pass_on(self, page: SharedPage) -> None:
+        self.position = page.last
+        self._renderer = page.renderer
+        if page.lines:
+            self.peer.tell(page)
+            self.stream.fanout.mark_delivered(self.stream)
+        self._keep_promises()
 
     def _join(self) -> None:
         self.position = self.stream.position

@@ -23,10 +23,15 @@ MAX_WAITING = 8192
 BULKY_AT_ONCE = 8
 GONE = "ACTOR_GONE"
 RETRY_AFTER_MS = 1000
+DEFAULT_SECONDS = 30.0
 
 M = TypeVar("M", bound=Message)
 
 _log = logging.getLogger(__name__)
+
+
+class Lost(Overloaded):
+    """A call was under way when its process ended; it is not known whether it was carried out."""
 
 
 def _nothing() -> None:
@@ -74,7 +79,7 @@ class Gateway:
         self.link: Link | None = None
         self.on_call: Callable[[], None] = _nothing
         self._timers = timers
-        self._timeout = timeout or 30.0
+        self._timeout = timeout or DEFAULT_SECONDS
         self._waits = waits
         self._waiting: deque[_Call[Message]] = deque()
         self._calls: deque[_Call[Message]] = deque()
@@ -82,6 +87,20 @@ class Gateway:
         self._bulky: deque[Callable[[], None]] = deque()
         self._bulky_open = 0
         self._starting = False
+
+    def set_timeout(self, seconds: float) -> None:
+        """Wait so long for answers from now on, and not longer for those that are waited for."""
+        self._timeout = seconds or DEFAULT_SECONDS
+        latest = trio.current_time() + self._timeout
+        for call in self._calls:
+            call.deadline = min(call.deadline, latest)
+        if self._calls:
+            self._arm()
+
+    @property
+    def unanswered(self) -> int:
+        """How many calls wait for their answer."""
+        return sum(not call.promise.done for call in self._calls)
 
     @property
     def busy(self) -> bool:
@@ -169,7 +188,7 @@ class Gateway:
             call.promise.fail(DaemonError(GONE, f"{self.name} is gone"))
         elif sent and not call.repeat:
             text = "the daemon lost sight of this request; look whether it was carried out"
-            call.promise.fail(Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS}))
+            call.promise.fail(Lost("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS}))
         elif len(self._waiting) >= MAX_WAITING:
             text = "too many requests wait for the daemon's store"
             call.promise.fail(Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS}))

@@ -1,4 +1,4 @@
-"""initialize, request.cancel and health.*: answered by the front itself, whatever else is stuck."""
+"""initialize, request.cancel, health.ping and health.ready: answered by the front itself, whatever else is stuck."""
 
 from __future__ import annotations
 
@@ -8,27 +8,17 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from roost.actors.errors import DaemonError, InvalidArgument, WrongState
+from roost.actors.errors import InvalidArgument, WrongState
 from roost.actors.front.clock import now_ms, stamp
-from roost.schemas import control
 from roost.schemas.base import iso_time
-from roost.schemas.daemon import (
-    PROTOCOL_VERSION,
-    CancelResult,
-    Initialize,
-    Initialized,
-    Nothing,
-    RequestCancel,
-    Stats,
-    StatsNode,
-)
-from roost.schemas.session import Count, Counts
+from roost.schemas.daemon import PROTOCOL_VERSION, Initialize, Nothing, RequestCancel
+from roost.schemas.results import CancelResult, Initialized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roost.actors.front.method import Method
-    from roost.actors.front.router import Call, Caller
+    from roost.actors.front.router import Caller
 
 STATUS_PUSH = ("daemon.statusPush.v1", "portal.mobile.status.push.v1")
 CURSORS, EPOCH = "roost.cursors", "roost.epoch"
@@ -116,58 +106,6 @@ def ready(caller: Caller, _params: Nothing) -> bytes:
     )
 
 
-async def stats(call: Call, _params: Nothing) -> Stats:
-    """Return figures of the daemon; a store or a root that does not answer leaves its part empty."""
-    services = call.services
-    counting, listing = (
-        services.store.ask(Count(), Counts),
-        services.root.ask(control.AskTree(), control.Tree),
-    )
-    available = True
-    try:
-        counts = await counting
-    except DaemonError:
-        available = False
-        counts = Counts(
-            active=0, closed=0, agents=0, turns_open=0, calls_open=0, pending=0, events=0
-        )
-    try:
-        nodes = (await listing).nodes
-    except DaemonError:
-        nodes = ()
-    rss = sum(node.rss for node in nodes if node.rss > 0)
-    return Stats(
-        uptime_ms=services.uptime_ms,
-        now=stamp(now_ms()),
-        sessions={
-            "active": counts.active,
-            "closed": counts.closed,
-            "total": counts.active + counts.closed,
-        },
-        memory={
-            "rss": rss,
-            "heapTotal": rss,
-            "heapUsed": rss,
-            "external": 0,
-            "arrayBuffers": 0,
-        },
-        state={
-            "available": available,
-            "readonly": True,
-            "projectDir": services.boot.home,
-            "agentRuns": counts.agents,
-            "sessionStateSnapshots": counts.active,
-            "inFlightToolCalls": counts.calls_open,
-            "logs": counts.events,
-            "openTurns": counts.turns_open,
-            "pendingRequests": counts.pending,
-        },
-        version=services.boot.version,
-        connections={**services.connections, "attachments": len(services.attachments)},
-        tree=[_node(node) for node in nodes],
-    )
-
-
 def _version_of(params: Initialize) -> str:
     in_object = params.protocol.version if params.protocol else ""
     if not in_object and not params.protocol_version:
@@ -189,20 +127,3 @@ def _take_capabilities(caller: Caller, capabilities: Mapping[str, object]) -> No
         caller.visitor.epoch = epoch
     if any(capabilities.get(name) is True for name in STATUS_PUSH):
         caller.services.fanout.observe(caller.peer)
-
-
-def _node(node: control.TreeNode) -> StatsNode:
-    return StatsNode(
-        child_id=node.child_id,
-        parent=node.parent,
-        kind=node.kind,
-        state=node.state,
-        pid=node.pid,
-        generation=node.generation,
-        restarts=node.restarts,
-        uptime_ms=int(node.uptime * 1000) if node.uptime >= 0 else 0,
-        rss=node.rss,
-        cpu_seconds=node.cpu_seconds,
-        working=node.working,
-        last_error=node.last_error,
-    )

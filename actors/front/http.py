@@ -78,6 +78,14 @@ def respond(status: int, body: bytes, content_type: str = TEXT) -> bytes:
     ).encode() + body
 
 
+def switch(accept: str) -> bytes:
+    """Return the answer after which the connection is a WebSocket, without extensions."""
+    return (
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    ).encode()
+
+
 def is_host_allowed(head: Head, own_host: str, *, anywhere: bool) -> bool:
     """Return whether the one `Host` names this machine; a name that was rebound to it does not.
 

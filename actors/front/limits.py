@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+# So that a token is there after the time in which it comes, however that is rounded.
+ROUNDING = 1e-6
+
 
 class TokenBucket:
     """Starts full, is refilled continuously; a request costs one token."""
@@ -18,9 +21,9 @@ class TokenBucket:
         """Take a token and return whether there was one."""
         self._tokens = min(self.burst, self._tokens + (now - self._at) * self.rate)
         self._at = now
-        if self._tokens < 1:
+        if self._tokens < 1 - ROUNDING:
             return False
-        self._tokens -= 1
+        self._tokens = max(0.0, self._tokens - 1)
         return True
 
     @property

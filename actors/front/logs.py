@@ -1,27 +1,27 @@
-"""agent.logs: what has been recorded of an agent, folded from the log page by page; bounded, the newest is kept."""
+"""agent.logs: what has been recorded of an agent, read backwards from the log; bounded, the newest is kept."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from roost.actors.errors import DaemonError
-from roost.actors.projection import TRANSCRIPT_BYTES, Transcript
+from roost.actors.front.clock import stamp
+from roost.actors.front.transcripts import Mark, read_transcript
+from roost.actors.projection import TRANSCRIPT_BYTES
 from roost.schemas.agent import AgentRow, GetAgent
 from roost.schemas.base import AgentId
-from roost.schemas.daemon import AgentLogs, AgentLogsResult, SessionTranscript, ToolOutput
-from roost.schemas.session import ListSessions, Page, ReadPage, SessionRow, Sessions
-from roost.schemas.unions import event_decoder
+from roost.schemas.results import AgentLogsResult, SessionTranscript, ToolOutput
+from roost.schemas.session import ListSessions, SessionRow, Sessions
 
 if TYPE_CHECKING:
     from roost.actors.front.router import Call
     from roost.actors.front.services import Services
+    from roost.actors.projection import Transcript
+    from roost.schemas.daemon import AgentLogs
 
 MAX_SESSIONS = 50
 MAX_LISTED = 1_000
-MAX_EVENTS = 20_000
 MAX_OUTPUTS = 1_000
 CUT = "[earlier entries are left out]"
 
@@ -30,8 +30,16 @@ _log = logging.getLogger(__name__)
 
 async def agent_logs(call: Call, params: AgentLogs) -> AgentLogsResult:
     """Return the transcripts of an agent's sessions and what its tools gave."""
-    services = call.services
-    agent_id = AgentId(params.agent_id)
+    readers = call.services.readers
+    place = readers.ask()
+    try:
+        await place
+        return await _logs_of(call.services, AgentId(params.agent_id))
+    finally:
+        readers.give_back(place)
+
+
+async def _logs_of(services: Services, agent_id: AgentId) -> AgentLogsResult:
     await services.store.ask(GetAgent(agent_id=agent_id), AgentRow)
     rows = await _sessions(services, agent_id)
     budget = TRANSCRIPT_BYTES // max(1, len(rows)) // 2
@@ -39,7 +47,7 @@ async def agent_logs(call: Call, params: AgentLogs) -> AgentLogsResult:
     sessions: list[SessionTranscript] = []
     outputs: list[ToolOutput] = []
     for row in rows:
-        transcript = await _fold(services, row, budget)
+        transcript = await _read(services, row, budget)
         if transcript is None:
             continue
         text = _text(transcript)
@@ -76,42 +84,22 @@ async def _sessions(services: Services, agent_id: AgentId) -> list[SessionRow]:
     return rows[-MAX_SESSIONS:]
 
 
-async def _fold(services: Services, row: SessionRow, budget: int) -> Transcript | None:
-    """Return a session's transcript, or None if its log cannot be read."""
-    transcript = Transcript(budget)
-    upto = row.last_sequence
-    after = max(row.first_sequence - 1, upto - MAX_EVENTS)
-    transcript.truncated = after > 0
-    while after < upto:
-        request = ReadPage(
-            session_id=row.spec.session_id,
-            after=after,
-            upto=upto,
-            max_events=services.settings.store.page_events,
-            skip_damaged=True,
+async def _read(services: Services, row: SessionRow, budget: int) -> Transcript | None:
+    """Return a session's transcript, that before a clear included, or None if its log cannot be read."""
+    mark = None
+    if row.cleared_at:
+        mark = Mark(row.cleared_after, f"the history was cleared at {stamp(row.cleared_at)}")
+    session_id = row.spec.session_id
+    try:
+        found = await read_transcript(
+            services, session_id, budget, floor=0, outputs=True, mark=mark
         )
-        try:
-            page = await services.store.ask_bulky(request, Page)
-        except DaemonError as error:
-            if error.code == "OVERLOADED":
-                raise
-            _log.warning("the log of %s is left out: %s", row.spec.session_id, error)
-            return None
-        if page.damaged_upto:
-            transcript.gap(max(after, page.lost_upto) + 1, page.damaged_upto)
-            after = page.damaged_upto
-        if not page.bodies:
-            if page.damaged_upto:
-                continue
-            break
-        transcript.truncated = transcript.truncated or page.lost_upto > 0
-        for sequence, body in enumerate(page.bodies, page.first):
-            try:
-                transcript.fold(event_decoder.decode(body), sequence)
-            except msgspec.MsgspecError:
-                _log.warning("event %d of %s is left out", sequence, row.spec.session_id)
-        after = page.first + len(page.bodies) - 1
-    return transcript
+    except DaemonError as error:
+        if error.code == "OVERLOADED":
+            raise
+        _log.warning("the log of %s is left out: %s", session_id, error)
+        return None
+    return found.transcript
 
 
 def _text(transcript: Transcript) -> str:

@@ -13,7 +13,8 @@ from roost.actors.front.clock import stamp
 from roost.actors.front.creation import new_id
 from roost.actors.front.waiting import ended_of, not_found
 from roost.schemas.base import MessageId, SessionId
-from roost.schemas.daemon import MessageDone, MessageSend, MessageStream, Terminal
+from roost.schemas.daemon import MessageSend, MessageStream
+from roost.schemas.results import MessageDone, Terminal
 from roost.schemas.turn import Accepted, AcceptMessage, CancelMessage, TurnCancelled
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ import msgspec
 
 from roost.schemas.daemon import Nothing, Params
 
-Lane = Literal["instant", "short", "long", "decision", "control"]
+Lane = Literal["instant", "short", "long", "decision", "priority", "control"]
 """Who passes whom.
 
 `instant` is answered before anything else is read. `short` ones wait when too many are at work. `long` ones, which may
-take hours, are counted apart and refused. `decision` and `control` pass every queue.
+take hours, are counted apart and refused. `decision`, `priority` and `control` pass every queue; only as many as may be at
+work of one of the first two are, and the next is refused.
 """
 
 

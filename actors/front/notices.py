@@ -8,11 +8,11 @@ import msgspec
 import uuid_utils
 
 from roost.actors.front.clock import stamp
-from roost.schemas.daemon import (
+from roost.schemas.daemon import JsonObject
+from roost.schemas.notifications import (
     AgentStatusEvent,
     EventParams,
     InnerEvent,
-    JsonObject,
     MessageChunk,
     PermissionRequest,
     RunStatus,
@@ -61,7 +61,7 @@ class ApprovalBody(msgspec.Struct, frozen=True):
 class QuestionBody(msgspec.Struct, frozen=True):
     """What `PendingRow.body` says of a question."""
 
-    questions: list[object] = []
+    questions: list[JsonObject] = []
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +235,15 @@ def event_gap(
     )
 
 
+def history_cleared(where: Where, cleared_at: int) -> bytes:
+    """Return the line that tells that the conversation begins anew (P 6.14); the same clear has the same id."""
+    at = stamp(cleared_at)
+    event_id = f"history-cleared-{where.session_id}-{at}"
+    payload: JsonObject = {"timestamp": cleared_at}
+    inner = InnerEvent(id=event_id, type="history_cleared", accepted_at=at, payload=payload)
+    return _session_event(where, event_id, at, inner)
+
+
 def session_ended(where: Where, event_id: str, row: SessionRow) -> bytes:
     """Return the line that tells a client whose session is closed already that nothing more will come."""
     payload: JsonObject = {"reason": row.close_reason} if row.close_reason else {}
@@ -242,7 +251,7 @@ def session_ended(where: Where, event_id: str, row: SessionRow) -> bytes:
     return _session_event(where, event_id, stamp(row.closed_at), inner)
 
 
-def _questions(row: PendingRow) -> list[object]:
+def _questions(row: PendingRow) -> list[JsonObject]:
     try:
         return _question_body.decode(row.body).questions
     except msgspec.MsgspecError:

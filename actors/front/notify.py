@@ -15,10 +15,9 @@ from roost.actors.front.clock import stamp
 from roost.actors.front.notices import Where, approval_body, displayed, line_of
 from roost.schemas import event as stored
 from roost.schemas.base import MessageId, TurnId
-from roost.schemas.daemon import (
+from roost.schemas.notifications import (
     AgentStatusEvent,
     InnerEvent,
-    JsonObject,
     MessageChunk,
     PermissionRequest,
     RunStatus,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from roost.schemas.agent import AgentStatus
     from roost.schemas.approval import PendingRow
+    from roost.schemas.daemon import JsonObject
 
 NO_TURN = TurnRef(turn_id=TurnId(""), message_id=MessageId(""), stream_id="", accepted_at=0)
 
@@ -66,6 +66,14 @@ class Renderer:
             self._running = turn.turn_id
         self.pending = dict(waiting)
         self._waiting = {key for key, row in waiting.items() if row.kind == "approval"}
+
+    def fork(self) -> Renderer:
+        """Return another one that goes on from the same state."""
+        other = Renderer(Where(session_id=self.session_id, agent_id=self.agent_id))
+        other.turns, other.pending = dict(self.turns), dict(self.pending)
+        other._newest, other._running = self._newest, self._running
+        other._waiting, other._reason = set(self._waiting), self._reason
+        return other
 
     def begin(self, turn: TurnRef) -> None:
         """Know that a message has become part of a turn; its event comes next."""
@@ -142,7 +150,10 @@ class Renderer:
         payload: JsonObject,
         *,
         turn: TurnRef = NO_TURN,
+        cause: str = "",
     ) -> bytes:
+        named = {"turnId": event.turn_id, "cause": cause}
+        metadata: JsonObject = {name: text for name, text in named.items() if text}
         inner = InnerEvent(
             id=event.id,
             type=kind,
@@ -158,7 +169,7 @@ class Renderer:
                 agent_id=self.agent_id,
                 sequence=sequence,
                 accepted_at=stamp(int(event.timestamp * 1000)),
-                metadata={"turnId": event.turn_id} if event.turn_id else {},
+                metadata=metadata,
                 event=inner,
             )
         )
@@ -347,18 +358,19 @@ class Renderer:
             "toolName": event.tool_name,
             "decision": "approved",
         }
+        cause = ""
         if isinstance(event, stored.ToolApprovalRejected):
             payload["decision"] = _REJECTIONS.get(event.error_code, "denied")
             payload["reason"] = event.reason
             if event.error_code != "APPROVAL_REJECTED":
-                payload["cause"] = event.error_code.removeprefix("APPROVAL_").lower()
+                cause = event.error_code.removeprefix("APPROVAL_").lower()
         else:
             scope = row.scope if row is not None else event.metadata.get("scope")
             payload["scope"] = scope or "once"
         by = row.by if row is not None and row.by else event.metadata.get("by")
         if by:
             payload["clientId"] = by
-        lines = [self._session_event(sequence, event, "permission_resolved", payload)]
+        lines = [self._session_event(sequence, event, "permission_resolved", payload, cause=cause)]
         if not self._waiting and self._running == event.turn_id:
             lines.append(self._status(sequence, event, "running", "running", derived=1))
         return lines

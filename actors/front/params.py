@@ -44,17 +44,42 @@ def decode_params(method: str, shape: type[Params], raw: msgspec.Raw) -> Params:
     if decoder is None:
         decoder = _decoders[shape] = msgspec.json.Decoder(shape)
     try:
-        return decoder.decode(raw)
+        found = decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise explain(method, shape, raw, str(error)) from None
+        return _unusual(method, shape, raw, str(error))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise DaemonError("PARSE_ERROR", "invalid JSON") from None
+    if raw is NO_PARAMS:
+        raise InvalidArgument("daemon request params must be an object", {"path": ""})
+    return found
+
+
+def _unusual(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> Params:
+    """Return params with a member given twice, of which the last counts, or with an integer spelled as 1.0."""
+    try:
+        return msgspec.convert(_whole(msgspec.json.decode(raw)), shape)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise explain(method, shape, raw, reason) from None
+
+
+def _whole(value: object) -> object:
+    """Return a value with integers for the floats that are whole."""
+    match value:
+        case float():
+            return int(value) if value.is_integer() else value
+        case list():
+            return [_whole(item) for item in cast("list[object]", value)]
+        case dict():
+            members = cast("dict[str, object]", value)
+            return {name: _whole(item) for name, item in members.items()}
+        case _:
+            return value
 
 
 def explain(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> InvalidArgument:
     """Return the error for params that msgspec has refused with `reason`."""
     try:
-        value: object = msgspec.json.decode(raw)
+        value = _whole(msgspec.json.decode(raw))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return InvalidArgument(f"{method} params are not valid JSON")
     if not isinstance(value, dict):
@@ -65,7 +90,7 @@ def explain(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> 
         field = fields.get(key)
         if field is None:
             return _wrong(f"{method} does not accept param '{_shown(key)}'", key)
-        text = _complaint(method, key, field.type, member, required=field.required)
+        text = _complaint(method, key, field.type, member)
         if text:
             return _wrong(text, key)
     for key, field in fields.items():
@@ -91,17 +116,21 @@ def _fields(shape: type[Params]) -> dict[str, inspect.Field]:
     return found
 
 
-def _complaint(method: str, key: str, kind: inspect.Type, value: object, *, required: bool) -> str:
+def _complaint(method: str, key: str, kind: inspect.Type, value: object) -> str:
     """Return what is wrong with one member at the first level, or nothing."""
     param = f"{method} param '{key}'"
     if key == "content":
         return "" if isinstance(value, str | list) else f"{param} must be a string or array"
-    if isinstance(kind, inspect.UnionType):
-        right = (isinstance(value, str) and value.strip()) or type(value) is int
-        return "" if right else f"{param} must be a string or integer"
     match kind:
+        case inspect.Metadata(type=inner):
+            return _complaint(method, key, inner, value)
+        case inspect.UnionType(types=types) if any(type(t) is inspect.NoneType for t in types):
+            return _nullable_complaint(param, types, value)
+        case inspect.UnionType():
+            right = (isinstance(value, str) and value.strip()) or type(value) is int
+            return "" if right else f"{param} must be a string or integer"
         case inspect.StrType():
-            return _text_complaint(method, key, value, kind, required=required)
+            return _text_complaint(method, key, value, kind)
         case inspect.LiteralType():
             allowed = _ENUMERATED.get((method, key)) or ", ".join(map(str, kind.values))
             return "" if value in kind.values else f"{param} must be {allowed}"
@@ -110,28 +139,37 @@ def _complaint(method: str, key: str, kind: inspect.Type, value: object, *, requ
             return "" if right else f"{param} must be a positive integer"
         case inspect.BoolType():
             return "" if isinstance(value, bool) else f"{param} must be a boolean"
-        case inspect.ListType():
-            return _list_complaint(param, key, value)
+        case inspect.ListType(item_type=item):
+            filled = isinstance(item, inspect.StrType) and bool(item.min_length)
+            return _list_complaint(param, key, value, filled=filled)
         case _:
             return "" if isinstance(value, dict) else f"{param} must be an object"
 
 
-def _text_complaint(
-    method: str, key: str, value: object, kind: inspect.StrType, *, required: bool
-) -> str:
+def _text_complaint(method: str, key: str, value: object, kind: inspect.StrType) -> str:
     if not isinstance(value, str):
         return f"{method} param '{key}' must be a string"
-    if required and not value.strip():
+    if kind.pattern and not value.strip():
         return f"{method} requires {key}"
     return f"{method} param '{key}' must not be empty" if kind.min_length and not value else ""
 
 
-def _list_complaint(param: str, key: str, value: object) -> str:
+def _nullable_complaint(param: str, types: tuple[inspect.Type, ...], value: object) -> str:
+    """Return what is wrong with a text that may be null; of other things that may be, nothing is known here."""
+    if value is None or not isinstance(types[0], inspect.StrType):
+        return ""
+    if not isinstance(value, str):
+        return f"{param} must be a string or null"
+    return f"{param} must not be empty" if types[0].min_length and not value else ""
+
+
+def _list_complaint(param: str, key: str, value: object, *, filled: bool) -> str:
     if key == "initialContent":
         return "" if isinstance(value, list) else f"{param} must be an empty array"
     entries = cast("list[object]", value) if isinstance(value, list) else [None]
     if all(isinstance(entry, str) for entry in entries):
-        return "" if all(entries) else f"{param} must not have empty strings"
+        what = "contain empty paths" if key == "roots" else "have empty strings"
+        return "" if all(entries) or not filled else f"{param} must not {what}"
     return f"{param} must be an array of strings"
 
 
@@ -145,5 +183,7 @@ def _nested(method: str, reason: str) -> InvalidArgument:
         at = f"[{names[1]}]" if len(names) > 1 else ""
         what = "must be a text block" if at else "must not be empty"
         return InvalidArgument(f"{method} param 'content{at}' {what}", {"path": pointer})
-    where = f"param '{_shown('.'.join(names))}'" if names else "params"
+    if not names:  # what a struct itself says of all its members together
+        return InvalidArgument(f"{method} {_shown(text)}", {"path": ""})
+    where = f"param '{_shown('.'.join(names))}'"
     return InvalidArgument(f"{method} {where}: {_shown(text)}", {"path": pointer})

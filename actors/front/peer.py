@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from roost.actors.front.frames import text_frame
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+SEND_BYTES = 32 * 1024
 
 
 class Batch:
@@ -18,19 +22,29 @@ class Batch:
     `first` is the sequence of the first event of the session in it; 0 if it holds none that count.
     """
 
-    __slots__ = ("first", "joined", "lines", "session_id")
+    __slots__ = ("_framed", "first", "joined", "lines", "session_id")
 
     def __init__(self, lines: Sequence[bytes], *, session_id: str = "", first: int = 0) -> None:
         self.lines = lines
         self.session_id = session_id
         self.first = first
         self.joined = lines[0] if len(lines) == 1 else b"".join(lines)
+        self._framed: Batch | None = None
+
+    def framed(self) -> Batch:
+        """Return the same events as WebSocket frames, which are made once for all."""
+        if self._framed is None:
+            frames = b"".join([text_frame(line[:-1]) for line in self.lines])
+            self._framed = Batch((frames,), session_id=self.session_id, first=self.first)
+        return self._framed
 
 
 class Peer:
     """Base of the transports' sending halves. An entry of the queue is an answer (bytes) or events (a batch)."""
 
     transport = ""
+    waits = True
+    """Whether a short request too many waits; else it is refused as a long one is."""
 
     def __init__(self, *, answer_limit: int, event_limit: int) -> None:
         self.closed = False
@@ -45,7 +59,13 @@ class Peer:
         self._begun: Sequence[bytes | Batch] = ()
         """What has been taken out of the queue and not been sent whole."""
         self._unwritten: dict[str, int] = {}
-        self._waiting_for_room: list[Callable[[], None]] = []
+        self._waiting_for_room: list[tuple[int, Callable[[], None]]] = []
+        self._wake_at = 0
+
+    def set_limits(self, answer_limit: int, event_limit: int) -> None:
+        """Let so many bytes of answers and of events wait from now on."""
+        self._answer_limit = answer_limit
+        self._event_limit = event_limit
 
     @property
     def has_room(self) -> bool:
@@ -83,12 +103,14 @@ class Peer:
         self.queued_total += size
         self.wake()
 
-    def when_room(self, callback: Callable[[], None]) -> None:
-        """Call back once when at most half of the room for events is used; not at all if the connection ends."""
-        if self.unsent * 2 <= self._event_limit:
+    def when_room(self, callback: Callable[[], None], most: int | None = None) -> None:
+        """Call back once when at most so many bytes wait, or half of the room; not at all if the connection ends."""
+        most = self._event_limit // 2 if most is None else most
+        if self.unsent <= most:
             callback()
         else:
-            self._waiting_for_room.append(callback)
+            self._waiting_for_room.append((most, callback))
+            self._wake_at = max(self._wake_at, most)
 
     def first_unwritten(self, session_id: str) -> int:
         """Return the first event of a session that is queued, or was lost with the connection; 0 if there is none."""
@@ -102,10 +124,10 @@ class Peer:
     def took(self, size: int) -> None:
         """Note that the transport has taken bytes."""
         self.unsent -= size
-        if self._waiting_for_room and self.unsent * 2 <= self._event_limit:
-            callbacks, self._waiting_for_room = self._waiting_for_room, []
-            for callback in callbacks:
-                callback()
+        if self._waiting_for_room and self.unsent <= self._wake_at:
+            waiting, self._waiting_for_room, self._wake_at = self._waiting_for_room, [], 0
+            for most, callback in waiting:
+                self.when_room(callback, most)
 
     def forget(self) -> None:
         """Drop what is queued; the connection has ended."""
@@ -133,3 +155,22 @@ class Peer:
     def abort(self, reason: str) -> None:
         """Close now; what is queued is lost."""
         raise NotImplementedError
+
+
+def gather(queue: deque[bytes | Batch]) -> tuple[bytes, int, int]:
+    """Return the next bytes to send, how many entries of the queue they are, and how much of them is answers."""
+    first = queue[0]
+    if len(queue) == 1:
+        return (first, 1, len(first)) if isinstance(first, bytes) else (first.joined, 1, 0)
+    parts: list[bytes] = []
+    size = answers = 0
+    for entry in queue:
+        data = entry if isinstance(entry, bytes) else entry.joined
+        if parts and size + len(data) > SEND_BYTES:
+            # What does not fit at once is copied once for each client; what is alone is shared by all.
+            break
+        parts.append(data)
+        size += len(data)
+        if data is entry:
+            answers += len(data)
+    return b"".join(parts), len(parts), answers

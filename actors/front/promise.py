@@ -7,6 +7,7 @@ waits, and goes on inside the sweep that reads the answer.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from roost.actors.errors import DaemonError, Internal
@@ -116,6 +117,33 @@ class Work(Generic[T]):
         if not self._ended:
             self._ended = True
             self._on_end(outcome)
+
+
+class Places:
+    """So many works at once, the others wait in order. Who has asked gives the place back, whether it came or not."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[Promise[None]] = deque()
+
+    def ask(self) -> Promise[None]:
+        """Promise a place."""
+        place: Promise[None] = Promise()
+        if self._free:
+            self._free -= 1
+            place.resolve(None)
+        else:
+            self._waiting.append(place)
+        return place
+
+    def give_back(self, place: Promise[None]) -> None:
+        """Let the next one in."""
+        if not place.done:
+            self._waiting.remove(place)
+        elif self._waiting:
+            self._waiting.popleft().resolve(None)
+        else:
+            self._free += 1
 
 
 def _nobody(_outcome: object) -> None:

@@ -16,6 +16,7 @@ from roost.actors.errors import DaemonError, Internal, WrongState
 from roost.actors.front.attachments import Visitor
 from roost.actors.front.connection import Connection, Limits, Pending
 from roost.actors.front.envelope import answer_line, error_line
+from roost.actors.front.limits import make_bucket
 from roost.actors.front.method import Lane, Method
 from roost.actors.front.params import NOTHING
 from roost.actors.front.promise import Promise, Work
@@ -25,6 +26,7 @@ from roost.schemas.rpc import Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from roost.actors.front.auth import PeerIdentity
     from roost.actors.front.limits import TokenBucket
     from roost.actors.front.peer import Peer
     from roost.actors.front.services import Services
@@ -135,20 +137,20 @@ class Caller:
         authenticated: bool,
         authenticate: Callable[[str], bool],
         bucket: TokenBucket | None,
+        identity: PeerIdentity | None = None,
     ) -> None:
         self.services = services
         self.peer = peer
         self.visitor = Visitor(peer)
-        limits = services.settings.limits
+        self.identity = identity
         self.connection = Connection(
             door.methods,
-            Limits(in_flight=limits.in_flight_requests, queued=limits.queued_requests),
+            _limits_of(services, peer),
             authenticated=authenticated,
             authenticate=authenticate,
             bucket=bucket,
         )
         self.connection.stopping = services.stopping
-        self.metered = bucket is not None
         self._entries: Mapping[str, Entry[Params]] = door.entries
         self._bare = door.bare
         self._calls: dict[str | int, Call] = {}
@@ -158,9 +160,18 @@ class Caller:
         self.ended = False
         self.at_end: dict[str, Callable[[], object]] = {}
 
+    def configure(self, rate: int, burst: int) -> None:
+        """Take over the limits of new settings, and a rate; tokens that are used up stay so if it is the old one."""
+        services, limits = self.services, self.services.settings.limits
+        self.connection.limits = _limits_of(services, self.peer)
+        bucket = self.connection.bucket
+        if (bucket.rate, bucket.burst) != (rate, burst) if bucket is not None else rate:
+            self.connection.bucket = make_bucket(rate, burst, services.timers.now())
+        self.peer.set_limits(limits.unsent_response_bytes, limits.client_queue_bytes)
+
     def receive(self, line: bytes) -> bytes | None:
         """Handle one message of the client; return its answer, to be sent, if there is one at once."""
-        now = self.services.timers.now() if self.metered else 0.0
+        now = self.services.timers.now() if self.connection.bucket is not None else 0.0
         outcome = self.connection.receive(line, now)
         if type(outcome) is Request:
             self.services.requests += 1
@@ -283,3 +294,10 @@ class Caller:
 
     def _refuse(self, request_id: str | int, error: DaemonError) -> None:
         self.peer.answer(error_line(request_id, error))
+
+
+def _limits_of(services: Services, peer: Peer) -> Limits:
+    limits = services.settings.limits
+    return Limits(
+        in_flight=limits.in_flight_requests, queued=limits.queued_requests, waits=peer.waits
+    )

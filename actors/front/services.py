@@ -11,7 +11,7 @@ from roost.actors.front.attachments import Attachments
 from roost.actors.front.clock import now_ms
 from roost.actors.front.fanout import Fanout
 from roost.actors.front.gateway import Gateway
-from roost.actors.front.promise import Promise, start
+from roost.actors.front.promise import Places, Promise, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_KNOWN_AGENTS = 65_536
+READERS = 4
 
 
 class Services:
@@ -38,21 +39,44 @@ class Services:
         timeout = settings.timeouts.link_call
         self.store = Gateway("store", timers, timeout)
         self.root = Gateway("root", timers, timeout)
+        self.search = Gateway("search", timers, timeout)
+        self.searches: dict[tuple[int, str], Callable[[], None]] = {}
+        """A connection's number and a token → what aborts the search under way."""
+        self.providers = Gateway("providers", timers, timeout, waits=False)
         self.agents: dict[str, Gateway] = {}
-        self.fanout = Fanout(self.store, timers, page_events=settings.store.page_events)
+        self.fanout = Fanout(
+            self.store,
+            timers,
+            page_events=settings.store.page_events,
+            queue_bytes=settings.limits.client_queue_bytes,
+        )
         self.attachments = Attachments(
             self.fanout,
             clients=settings.limits.clients_per_connection,
             per_session=settings.limits.attachments_per_session,
         )
+        self.readers = Places(READERS)
+        """For what reads much of the log: each keeps some MiB until it is answered."""
         self.agent_of: dict[str, str] = {}
         self.stopping = False
         self.connections = {"unix": 0, "websocket": 0}
         self.requests = 0
+        self.requests_open: Callable[[], int] = int
         self._nursery = nursery
         self._empty = trio.Event()
         self._ending: set[str] = set()
         self._last_stamp = 0
+        self._last_search = 0
+
+    def configure(self, settings: Settings) -> None:
+        """Take over new settings, but for what connections keep of them."""
+        self.settings = settings
+        for gateway in (self.store, self.root, self.search, self.providers, *self.agents.values()):
+            gateway.set_timeout(settings.timeouts.link_call)
+        self.fanout.page_events = settings.store.page_events
+        self.fanout.queue_bytes = settings.limits.client_queue_bytes
+        self.attachments.clients = settings.limits.clients_per_connection
+        self.attachments.per_session = settings.limits.attachments_per_session
 
     @property
     def ready(self) -> bool:
@@ -99,6 +123,11 @@ class Services:
             return
         self._ending.add(key)
         start(coroutine, lambda _: self._ending.discard(key))
+
+    def next_search(self) -> int:
+        """Return the number of a new search."""
+        self._last_search += 1
+        return self._last_search
 
     def next_stamp(self) -> int:
         """Return the milliseconds since 1970, later than any this has returned before.

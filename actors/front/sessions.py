@@ -10,17 +10,11 @@ from roost.actors.front.cursor import FAMILY, make_cursor, read_cursor
 from roost.actors.front.summaries import agent_summary, session_summary
 from roost.schemas.agent import AgentRow, Agents, GetAgent, ListAgents
 from roost.schemas.base import AgentId, SessionId
-from roost.schemas.daemon import (
-    AgentAttach,
+from roost.schemas.results import (
     AgentAttached,
-    AgentList,
     AgentListResult,
     Attached,
     Detached,
-    SessionAttach,
-    SessionCancelTurn,
-    SessionDetach,
-    SessionList,
     SessionListResult,
     SessionSummary,
     TurnCancelResult,
@@ -31,6 +25,14 @@ from roost.schemas.turn import CancelTurn, TurnCancelled
 if TYPE_CHECKING:
     from roost.actors.front.router import Call
     from roost.actors.front.services import Services
+    from roost.schemas.daemon import (
+        AgentAttach,
+        AgentList,
+        SessionAttach,
+        SessionCancelTurn,
+        SessionDetach,
+        SessionList,
+    )
 
 MAX_AGENTS = 500
 MAX_SESSIONS = 100
@@ -99,11 +101,17 @@ async def attach_agent(call: Call, params: AgentAttach) -> AgentAttached:
     services = call.services
     row = await services.store.ask(GetAgent(agent_id=AgentId(params.agent_id)), AgentRow)
     live = tuple(reversed(row.sessions))
+    none = NotFound(
+        "AGENT_NOT_FOUND", f"AgenC daemon agent has no active session: {params.agent_id}"
+    )
     if not live or row.status in ("stopping", "stopped"):
-        text = f"AgenC daemon agent has no active session: {params.agent_id}"
-        raise NotFound("AGENT_NOT_FOUND", text)
+        raise none
     visitor = call.caller.visitor
-    found = await services.attachments.attach(visitor, live[0], params.client_id)
+    try:
+        found = await services.attachments.attach(visitor, live[0], params.client_id)
+    except DaemonError as error:
+        # It was closed in the meantime.
+        raise none if error.code in ("SESSION_CLOSED", "SESSION_NOT_FOUND") else error from None
     services.remember_agent(live[0], params.agent_id)
     return AgentAttached(
         agent_id=params.agent_id,

@@ -13,6 +13,7 @@ from roost.actors.front.feed import Feed
 from roost.actors.front.notify import Renderer
 from roost.actors.front.peer import Batch
 from roost.actors.front.promise import Promise
+from roost.actors.front.shelf import Shelf
 from roost.actors.front.waiting import Waiter, turn_of
 from roost.schemas.base import SessionId
 
@@ -22,8 +23,15 @@ if TYPE_CHECKING:
     from roost.actors.front.peer import Peer
     from roost.schemas.agent import AgentChanged, AgentStatus
     from roost.schemas.approval import PendingRow
-    from roost.schemas.daemon import RunStatus
-    from roost.schemas.session import EventBatch, MessageChanged, SessionRow, TurnRef, Watched
+    from roost.schemas.notifications import RunStatus
+    from roost.schemas.session import (
+        EventBatch,
+        MessageChanged,
+        SessionCleared,
+        SessionRow,
+        TurnRef,
+        Watched,
+    )
     from roost.schemas.turn import AcceptMessage
 
 _log = logging.getLogger(__name__)
@@ -50,7 +58,9 @@ class Stream:
         self.waiters: dict[str, list[Waiter]] = {}
         self.where: notices.Where
         self.row: SessionRow
+        self.shelf = Shelf()
         self._live: dict[Feed, None] = {}
+        self._behind: dict[Feed, None] = {}
         self._renderer: Renderer
 
     def begin(self, watched: Watched) -> None:
@@ -69,6 +79,8 @@ class Stream:
         self.pending = {pending.request_id: pending for pending in watched.pending}
         self._renderer = self._fresh_renderer()
         before, self.position = self.position, row.last_sequence
+        if lost:
+            self.shelf.clear()
         self.followed = True
         for feed in list(self.feeds.values()):
             self._resume(feed, before, lost=lost)
@@ -85,6 +97,7 @@ class Stream:
         feed = self.feeds.get(peer)
         if feed is None:
             feed = self.feeds[peer] = Feed(self, peer, min(after, self.position))
+            self.left(feed)
             feed.catch_up()
         return feed
 
@@ -93,6 +106,7 @@ class Stream:
         self.delivered = max(self.delivered, feed.last_written())
         feed.close()
         self._live.pop(feed, None)
+        self._caught_up(feed)
         if self.feeds.get(feed.peer) is feed:
             del self.feeds[feed.peer]
 
@@ -101,6 +115,13 @@ class Stream:
         if not self._live:
             self._renderer = self._fresh_renderer()
         self._live[feed] = None
+        self._caught_up(feed)
+
+    def left(self, feed: Feed) -> None:
+        """Count a feed among those that read the log."""
+        if feed not in self._behind:
+            self._behind[feed] = None
+            self.fanout.behind += 1
 
     def end_if_closed(self, feed: Feed) -> None:
         """End a feed that has got everything of a closed session."""
@@ -112,6 +133,11 @@ class Stream:
         for feed in self.feeds.values():
             self.delivered = max(self.delivered, feed.written())
         return self.delivered
+
+    def await_progress(self) -> None:
+        """Report what is written once any client takes more."""
+        for feed in self.feeds.values():
+            feed.await_progress()
 
     def wait_message(self, message: AcceptMessage) -> Waiter:
         """Return what is told when the message has ended."""
@@ -219,6 +245,27 @@ class Stream:
             for feed in list(self.feeds.values()):
                 feed.catch_up()
 
+    def session_cleared(self, cleared: SessionCleared) -> None:
+        """The conversation begins anew: every client is told, those behind the tail when they come to that place."""
+        after, at = cleared.cleared_after, cleared.cleared_at
+        self.row = msgspec.structs.replace(self.row, cleared_after=after, cleared_at=at)
+        for feed in list(self.feeds.values()):
+            if not feed.live:
+                feed.catch_up()
+            elif feed.peer.has_room:
+                feed.tell_clear()
+            else:
+                self._drop_from_tail(feed, self.position)
+
+    def cleared_line(self) -> bytes:
+        """Return the line that tells of the last clear; who gets it twice knows it by its id."""
+        return notices.history_cleared(self.where, self.row.cleared_at)
+
+    def page_end(self, after: int) -> int:
+        """Return up to where a page behind this sequence may go: it ends where a clear is to be told."""
+        cleared = self.row.cleared_after
+        return cleared if after < cleared < self.position else self.position
+
     def notice(self, line: bytes) -> None:
         """Pass on a line without a sequence."""
         batch = Batch((line,))
@@ -236,6 +283,15 @@ class Stream:
             last=last,
             available=last + 1,
         )
+
+    def begin_anew(self, peer: Peer) -> int:
+        """Tell a connection that what it has may not be in the log; return after which sequence it goes on.
+
+        That is the first event that is kept: which of those that it has are still there nobody knows.
+        """
+        after = self.row.first_sequence - 1
+        peer.tell(Batch((self.gap("epoch", after + 1, after),)))
+        return after
 
     def present_state(self, *, attach: bool) -> list[bytes]:
         """Return the present status, and all that waits for a person; who only comes back is not told of idleness."""
@@ -298,22 +354,28 @@ class Stream:
         del self._live[feed]
         feed.leave_tail(position)
 
+    def _caught_up(self, feed: Feed) -> None:
+        if feed in self._behind:
+            del self._behind[feed]
+            self.fanout.behind -= 1
+            if not self._behind:
+                self.shelf.tidy()
+
     def _push_on(self) -> None:
         """A feed whose page failed waits for nothing but the next commit."""
-        if len(self._live) < len(self.feeds):
-            for feed in list(self.feeds.values()):
+        if self._behind:
+            for feed in list(self._behind):
                 feed.catch_up()
 
     def _resume(self, feed: Feed, before: int, *, lost: bool) -> None:
         was_live = self._live.pop(feed, 0) is None
         if lost:
-            line = self.gap("epoch", self.position + 1, self.position)
-            feed.position = self.position
-            feed.peer.tell(Batch((line,)))
+            feed.position = self.begin_anew(feed.peer)
         elif was_live:
             feed.leave_tail(before, missed_notices=True)
             return
         feed.live = False
+        self.left(feed)
         feed.catch_up()
 
     def fail(self, error: DaemonError) -> None:

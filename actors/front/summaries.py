@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.actors.front.clock import stamp_or_nothing
-from roost.schemas.daemon import AgentSummary, JsonObject, SessionSummary
+from roost.schemas.results import AgentSummary, SessionSummary
 
 if TYPE_CHECKING:
     from roost.schemas.agent import AgentRow, AgentSpec, AgentStatus
+    from roost.schemas.daemon import JsonObject
     from roost.schemas.session import SessionRow
 
 AGENT_PATH = "/root"

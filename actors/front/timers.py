@@ -34,6 +34,11 @@ class Timers:
         self._numbers = itertools.count()
         self._changed = trio.Event()
 
+    @property
+    def armed(self) -> int:
+        """How many callbacks are still to come."""
+        return sum(timer.callback is not None for _, _, timer in self._heap)
+
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back in so many seconds."""
         timer = Timer(trio.current_time() + seconds, callback)

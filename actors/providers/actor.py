@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING
 import trio
 
 from roost.actors.errors import InvalidArgument
+from roost.actors.logs import adjust_log
 from roost.actors.providers.deltas import DeltaJoiner
 from roost.actors.providers.errors import ProviderError
 from roost.actors.providers.pool import Pool
 from roost.actors.providers.provider import ProviderActor, Request
 from roost.config.model import Provider, decode_settings
 from roost.schemas.boot import decode_boot
-from roost.schemas.model import AskModel, ListModels, ModelInfo, Models, StopModel
+from roost.schemas.model import (
+    AskModel,
+    DropKeys,
+    ListModels,
+    Load,
+    ModelInfo,
+    Models,
+    StopModel,
+    TakeLoad,
+)
 from roost.schemas.unions import providers_from_peer
 from roost.supervisor.actor import Process, ProcessActor
 from roost.supervisor.errors import LinkFull
@@ -28,8 +38,6 @@ from roost.supervisor.kernel import hide_memory
 from roost.supervisor.link import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from roost.schemas.base import Message
 
 MAX_LISTINGS = 64
@@ -43,7 +51,8 @@ class ProvidersActor(ProcessActor):
     def __init__(self, process: Process) -> None:
         super().__init__(process)
         settings = decode_settings(decode_boot(process.start.payload).settings)
-        environment = {**os.environ, **process.start.env}
+        self._settings = settings.providers
+        self._environment = {**os.environ, **process.start.env}
         self._queue_bytes = settings.limits.link_bytes
         self._joiner = DeltaJoiner()
         self._links: dict[str, Link] = {}
@@ -51,9 +60,9 @@ class ProvidersActor(ProcessActor):
         self._listings = 0
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
+        self._nursery: trio.Nursery | None = None
         self._providers = {
-            name: self._provider(name, provider, environment)
-            for name, provider in settings.providers.items()
+            name: self._provider(name, provider) for name, provider in self._settings.items()
         }
 
     async def open(self) -> None:
@@ -75,6 +84,19 @@ class ProvidersActor(ProcessActor):
             queue_bytes=self._queue_bytes,
         )
 
+    def configure(self, payload: bytes) -> None:
+        """Take over new settings; requests under way are carried out by those that they began with."""
+        settings = decode_settings(payload)
+        log = settings.log
+        adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
+        self._queue_bytes = settings.limits.link_bytes
+        for link in self._links.values():
+            link.set_bound(self._queue_bytes)
+        before, self._settings = self._settings, settings.providers
+        for name in {*before, *self._settings}:
+            if before.get(name) != self._settings.get(name):
+                self._renew(name)
+
     async def wind_down(self, reason: str, grace: float) -> None:
         """Give every request up, wait until its connection is closed, and close the links."""
         self._scope.cancel()
@@ -94,6 +116,11 @@ class ProvidersActor(ProcessActor):
                     request.scope.cancel()
             case ListModels(provider=name):
                 self._start_listing(link, ref, name)
+            case TakeLoad():
+                _reply(link, ref, Load(requests=len(self._requests)))
+            case DropKeys():
+                for each in self._settings:
+                    self._renew(each)
             case _:
                 _log.error("unexpected message from %s: %s", link.name, type(message).__name__)
 
@@ -109,6 +136,7 @@ class ProvidersActor(ProcessActor):
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
                     nursery.start_soon(self._joiner.run)
                     for provider in self._providers.values():
                         nursery.start_soon(provider.run)
@@ -116,10 +144,19 @@ class ProvidersActor(ProcessActor):
         finally:
             self._ended.set()
 
-    def _provider(
-        self, name: str, settings: Provider, environment: Mapping[str, str]
-    ) -> ProviderActor:
-        make_pool = partial(Pool, name, settings, environment)
+    def _renew(self, name: str) -> None:
+        """Serve a provider by its settings as they are now, with connections and a key of their own, or no more."""
+        old = self._providers.pop(name, None)
+        if old is not None:
+            old.retire()
+        settings = self._settings.get(name)
+        if settings is not None:
+            new = self._providers[name] = self._provider(name, settings)
+            if self._nursery is not None:
+                self._nursery.start_soon(new.run)
+
+    def _provider(self, name: str, settings: Provider) -> ProviderActor:
+        make_pool = partial(Pool, name, settings, self._environment)
         return ProviderActor(name, make_pool, self._joiner, self._forget)
 
     def _ask(self, request: Request) -> None:

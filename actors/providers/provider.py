@@ -75,6 +75,8 @@ class ProviderActor:
         self._mailbox = Mailbox(name, MAX_REQUESTS)
         self._running: set[Request] = set()
         self._bytes = 0
+        self._retired = False
+        self._taking = trio.CancelScope()
 
     def ask(self, request: Request) -> None:
         """Take a request over.
@@ -108,8 +110,13 @@ class ProviderActor:
             raise found
         return found
 
+    def retire(self) -> None:
+        """Carry out what has been asked and end then; another takes what is asked from now on."""
+        self._retired = True
+        self._taking.cancel()
+
     async def run(self) -> None:
-        """Serve until cancelled; after a crash its open requests are refused and it starts anew."""
+        """Serve until cancelled or retired; after a crash its open requests are refused and it starts anew."""
         crashes = 0
         while True:
             began = trio.current_time()
@@ -118,19 +125,27 @@ class ProviderActor:
             except* Exception as group:  # noqa: BLE001 (a crash here must not end the other providers)
                 _log.error("provider %s crashed: %s", self.name, _where(group))
             self._refuse_running()
+            if self._retired:
+                self._mailbox.close()
+                return
             lived = trio.current_time() - began
             crashes = 0 if lived >= RESTART.long_life else crashes + 1
             await trio.sleep(RESTART.delay(crashes, lived, random.random()))
 
     async def _serve(self) -> None:
         async with self._make_pool() as pool, trio.open_nursery() as nursery:
-            while True:
-                letter = await self._mailbox.receive()
-                if isinstance(letter.message, Request):
-                    self._running.add(letter.message)
-                    nursery.start_soon(self._carry_out, pool, letter.message)
-                else:
-                    nursery.start_soon(self._list, pool, letter)
+            self._taking = trio.CancelScope()
+            if self._retired:
+                self._taking.cancel()
+            with self._taking:
+                # What lies in the mailbox is received without a wait, so also by one that is retired.
+                while True:
+                    letter = await self._mailbox.receive()
+                    if isinstance(letter.message, Request):
+                        self._running.add(letter.message)
+                        nursery.start_soon(self._carry_out, pool, letter.message)
+                    else:
+                        nursery.start_soon(self._list, pool, letter)
 
     async def _carry_out(self, pool: Pool, request: Request) -> None:
         with request.scope:

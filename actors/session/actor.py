@@ -23,7 +23,9 @@ from roost.schemas.base import Message, Refused, SessionId
 from roost.schemas.event import AgentMessageDelta, AnyEvent
 from roost.schemas.session import Page, ReadPage
 from roost.schemas.turn import (
+    CallCancelled,
     Cancelled,
+    Cleared,
     Closing,
     Decision,
     Draft,
@@ -70,7 +72,7 @@ class SessionActor:
         self.grants = Grants(host.agent_grants)
         self._host = host
         self._turns = turns
-        self._unwind_timeout = unwind_timeout
+        self.unwind_timeout = unwind_timeout
         self._mail: Mailbox[Mail, None] = Mailbox(f"session {session_id}", MAX_MAIL)
         self.clock = Clock(trio.current_time)
         self.uptime = Clock(trio.current_time)
@@ -83,6 +85,7 @@ class SessionActor:
         self._pulling = False
         self._pull_wanted = False
         self._when_opened: list[Callable[[], None]] = []
+        self._revoked_after = 0
 
     @property
     def is_open(self) -> bool:
@@ -106,6 +109,8 @@ class SessionActor:
 
     def deliver(self, item: InboxItem) -> None:
         """Take an item from the store; if there is no room for it, ask for all of them later."""
+        if isinstance(item, Cleared):
+            self._clear(item.after)  # before any message that is behind it
         try:
             self._mail.cast_nowait(item)
         except MailboxFull:
@@ -195,7 +200,7 @@ class SessionActor:
             return
         self.cwd = opened.cwd
         self.metadata = opened.metadata
-        self.cleared_after = opened.cleared_after
+        self.cleared_after = self._revoked_after = opened.cleared_after
         self.outbox.generation = opened.generation
         self.grants.session.update(opened.grants)
         async with trio.open_nursery() as nursery:
@@ -250,9 +255,24 @@ class SessionActor:
             case Cancelled(turn_id=turn_id):
                 if self._turn is not None and self._turn.turn_id == turn_id:
                     self._cancel(self._turn)
+            case CallCancelled(call_id=call_id):
+                if self._turn is not None:
+                    self._turn.cancel_call(call_id)
+            case Cleared(after=after):
+                self._clear(after)
+                if after > self._revoked_after:
+                    # Decisions that came before have been taken in by now.
+                    self._revoked_after = after
+                    self.grants.session.clear()
             case Closing():
                 self._closing = True
                 self._queue.clear()
+
+    def _clear(self, after: int) -> None:
+        """Let the next turn begin with an empty conversation; the store clears none with an open turn."""
+        if after > self.cleared_after:
+            self.cleared_after = after
+            self._turns.forget(self.session_id)
 
     def _cancel(self, turn: Turn) -> None:
         turn.cancel()
@@ -266,7 +286,7 @@ class SessionActor:
     async def watch_unwind(self, has_ended: Callable[[], bool], what: str) -> None:
         """Have the process killed if something that was to stop does not; while the store is away it cannot."""
         while True:
-            await trio.sleep(self._unwind_timeout)
+            await trio.sleep(self.unwind_timeout)
             if has_ended():
                 return
             if self._has_store:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from roost.schemas.approval import Permission, Scope
+from roost.schemas.tool_names import canonical_tool, canonical_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,38 +23,9 @@ Ask = Literal["read", "write", "external_effect", "never"]
 
 RISKS: tuple[Risk, ...] = ("read", "write", "external_effect", "destructive", "admin")
 
-CANONICAL = {
-    **dict.fromkeys(
-        (
-            "bash",
-            "desktop.bash",
-            "exec_command",
-            "kill_process",
-            "monitor",
-            "powershell",
-            "shell",
-            "system.bash",
-            "write_stdin",
-        ),
-        "system.bash",
-    ),
-    **dict.fromkeys(("apply_patch", "edit", "edit_file", "fileedit", "multiedit"), "Edit"),
-    **dict.fromkeys(("filewrite", "write", "write_file"), "Write"),
-    **dict.fromkeys(("fileread", "read", "read_file"), "FileRead"),
-    **dict.fromkeys(("grep", "system.grep"), "Grep"),
-    **dict.fromkeys(("glob", "list_files", "system.glob"), "Glob"),
-}
-"""Names of tools, in lower case, and what they are called in rules."""
-
 SHELLS = frozenset(("bash", "dash", "ksh", "sh", "zsh"))
 
 _canonical_json = msgspec.json.Encoder(order="sorted").encode
-
-
-def canonical_tool(name: str) -> str:
-    """Return the name of a tool as rules know it; a name without alias is its own."""
-    name = name.strip()
-    return CANONICAL.get(name.lower(), name)
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -67,7 +39,9 @@ class Rules(msgspec.Struct, frozen=True):
 
 def make_rules(ask: Ask, unattended: bool, allow: Iterable[str], deny: Iterable[str]) -> Rules:
     """Return rules with aliases replaced and blank entries dropped."""
-    return Rules(ask=ask, unattended=unattended, allow=_entries(allow), deny=_entries(deny))
+    return Rules(
+        ask=ask, unattended=unattended, allow=canonical_tools(allow), deny=canonical_tools(deny)
+    )
 
 
 def is_denied(rules: Rules, tool: str) -> bool:
@@ -168,11 +142,6 @@ def _approved(scope: Scope, key: str) -> Permission:
     return Permission(
         permission_id=f"approval:{scope}:{key}", subject=key, action="allow", scope=scope
     )
-
-
-def _entries(entries: Iterable[str]) -> tuple[str, ...]:
-    found = (canonical_tool(entry) for entry in entries if entry.strip())
-    return tuple(dict.fromkeys(found))
 
 
 def _listed(entries: Iterable[str], name: str) -> bool:

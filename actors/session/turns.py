@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roost.actors.session.clock import Clock
     from roost.actors.session.outbox import Outbox
     from roost.schemas.approval import PendingRow
-    from roost.schemas.base import Message, SessionId, TurnId
+    from roost.schemas.base import CallId, Message, SessionId, TurnId
     from roost.schemas.event import AnyEvent
     from roost.schemas.turn import Draft, OpenTurn, QueuedMessage
     from roost.supervisor.errors import ActorGone
@@ -115,6 +115,10 @@ class Turn(Protocol):
         """Take a settled pending row."""
         ...
 
+    def cancel_call(self, call_id: CallId) -> None:
+        """Stop one call that runs; the turn goes on. Any other is left alone."""
+        ...
+
     def cancel(self) -> None:
         """Interrupt it; `run` returns when all has unwound."""
         ...
@@ -129,4 +133,8 @@ class TurnMaker(Protocol):
 
     def resume(self, session: Session, turn: OpenTurn, events: Sequence[AnyEvent]) -> Turn:
         """Return a parked turn, rebuilt from its events."""
+        ...
+
+    def forget(self, session_id: str) -> None:
+        """Drop what is kept of a session's conversation: the next turn reads it anew."""
         ...

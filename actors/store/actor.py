@@ -10,9 +10,11 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from roost.actors.errors import Internal
+from roost.actors.logs import adjust_log
 from roost.actors.store.changes import Refusal
 from roost.actors.store.desk import Item
 from roost.actors.store.file import StoreFile
@@ -45,6 +47,8 @@ READS: Final = (
     session.ReadPage,
     session.GetSession,
     session.ListSessions,
+    session.GetSnapshot,
+    session.ReadTexts,
     session.Count,
     turn.PullInbox,
     turn.RecallCall,
@@ -86,6 +90,9 @@ class StoreActor(ProcessActor):
         """Open the database, see to what a crash has left if this is a cold start, and serve."""
         hide_memory()
         desk = await self._file.open(cold=self._boot.cold)
+        # They may have changed while the file was being opened.
+        desk.configure(self._settings)
+        desk.retention.limits = self._settings.retention
         path = self._file.path
         self._upkeep = Upkeep(desk, path, lambda effects: self._publisher.publish(effects.items))
         tasks = (self._serve_timer, self._file.serve, self._file.check.run, self._upkeep.run)
@@ -125,6 +132,21 @@ class StoreActor(ProcessActor):
             self._file.abandon_imports()
             # The front is started last: what an agent needs is there.
             self._starts.queue(self._file.take_agents_to_start())
+
+    def configure(self, payload: bytes) -> None:
+        """Take over new settings; what retention removes by them is removed from now on."""
+        settings, before = decode_settings(payload), self._settings
+        if self._upkeep is not None and settings.retention != before.retention:
+            self._upkeep.configure(settings.retention)
+        self._settings = settings
+        log, store = settings.log, settings.store
+        adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
+        self._intake.configure(store.group_drafts, store.delta_window_ms / 1000)
+        self._starts.at_once = settings.agents.start_at_once
+        self._unwinding.seconds = settings.timeouts.turn_unwind
+        self._file.configure(settings)
+        for link in self._peers:
+            link.set_bound(settings.limits.link_bytes)
 
     def child_report(self, report: ChildReport) -> None:
         """Hear what happened to an agent's process."""
@@ -256,6 +278,9 @@ class StoreActor(ProcessActor):
                     watcher.all = wanted
             case _:
                 answer = desk.read(waiting.item.agent_id, message)
+                if isinstance(answer, session.Counts):
+                    waits = len(self._intake) + len(self._reads)
+                    answer = msgspec.structs.replace(answer, mailbox=waits)
                 if watcher is not None and isinstance(answer, session.Watched):
                     watcher.sessions.add(answer.row.spec.session_id)
                 self._say(link, waiting.ref, answer)

@@ -28,15 +28,25 @@ ENDING_TYPES: Final = frozenset(
 
 
 def full(session_id: str) -> DaemonError:
-    """Return the refusal of what has no room; `session_id` is the session that is full, or would be one too many."""
-    text = f"there is no room for session {session_id}, or in it"
+    """Return the refusal of what has no room in a session."""
+    text = f"there is no room in session {session_id}"
     return DaemonError(FULL, text, {"sessionId": session_id})
+
+
+def too_many(session_id: str, limit: int) -> DaemonError:
+    """Return the refusal of a session that would be one too many."""
+    text = f"there are {limit} sessions already; closed ones count until they are removed"
+    return DaemonError(FULL, text, {"sessionId": session_id, "limit": limit})
 
 
 class Capacity:
     """The bounds of `[store]`; 0 is none."""
 
     def __init__(self, settings: Store) -> None:
+        self.configure(settings)
+
+    def configure(self, settings: Store) -> None:
+        """Take other bounds; what is over them already stays and does not grow."""
         self.sessions = settings.sessions
         self._events = settings.session_events
         self._bytes = settings.session_bytes

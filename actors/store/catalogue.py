@@ -11,7 +11,7 @@ from roost.actors.errors import DaemonError
 from roost.schemas.agent import AgentRow, AgentSpec
 from roost.schemas.approval import Permission
 from roost.schemas.base import AgentId, SessionId
-from roost.schemas.session import Counts, SessionRow, SessionSpec
+from roost.schemas.session import SessionRow, SessionSpec
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,7 +37,7 @@ _AGENT = """select agent_id, spec, state, failed, down, error, asleep, cancelled
         or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')))
     from agents"""
 _SESSION = """select spec, state, last_sequence, first_sequence, delivered, turns,
-    closed_at, close_reason, cleared_after, recovered,
+    closed_at, close_reason, cleared_after, recovered, cleared_at,
     (select count(*) from messages m where m.session = s.key and m.state = 'queued'),
     exists(select 1 from turns t where t.session = s.key and t.state = 'open')
         or exists(select 1 from messages m where m.session = s.key and m.state = 'queued'),
@@ -65,12 +65,6 @@ _WITH_WORK = """select session_id from sessions s where agent_id = ? and state <
     or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')
     or exists(select 1 from turns t where t.session = s.key and t.state = 'open'))
     order by created_at, session_id"""
-_COUNTS = """select coalesce(sum(state <> 'closed'), 0), coalesce(sum(state = 'closed'), 0),
-    coalesce(sum(last_sequence - first_sequence + 1), 0),
-    (select count(*) from agents where state = 'live'),
-    (select count(*) from turns where state = 'open'),
-    (select count(*) from pending where state = 'open') from sessions
-    where state not in ('importing', 'purging')"""
 
 
 class Catalogue:
@@ -178,24 +172,16 @@ class Catalogue:
         """Return how many sessions there are, closed ones included."""
         return int(self._db.execute("select count(*) from sessions").fetchone()[0])
 
+    def listed_count(self) -> int:
+        """Return how many sessions there are but for those that are just coming in, or going."""
+        sql = "select count(*) from sessions where state not in ('importing', 'purging')"
+        return int(self._db.execute(sql).fetchone()[0])
+
     def set_delivered(self, sequences: dict[str, int]) -> None:
         """Keep the last sequences written to any client; they only grow."""
         self._db.executemany(
             "update sessions set delivered = ? where session_id = ? and delivered < ?",
             [(sequence, key, sequence) for key, sequence in sequences.items()],
-        )
-
-    def counts(self) -> Counts:
-        """Return the figures of the whole store, but for the calls that run."""
-        active, closed, events, agents, turns, pending = self._db.execute(_COUNTS).fetchone()
-        return Counts(
-            active=active,
-            closed=closed,
-            agents=agents,
-            turns_open=turns,
-            calls_open=0,
-            pending=pending,
-            events=events,
         )
 
     def grant(self, agent_id: str, session_key: int, keys: tuple[str, ...], at: int) -> None:
@@ -205,6 +191,11 @@ class Catalogue:
             " values(?, ?, ?, ?)",
             [(agent_id, session_key, key, at) for key in keys],
         )
+
+    def revoke(self, agent_id: str, session_key: int) -> None:
+        """Forget what was approved for a session; what was approved for the whole agent stays."""
+        sql = "delete from grants where agent_id = ? and session = ?"
+        self._db.execute(sql, (agent_id, session_key))
 
     def grants(self, agent_id: str, session_key: int = 0) -> tuple[str, ...]:
         """Return the keys approved for the agent, and for one session of it."""
@@ -268,7 +259,7 @@ def _session_status(state: str, running: bool, waiting: bool) -> SessionStatus:
 
 def _session_row(row: tuple[object, ...]) -> SessionRow:
     spec, state, last, first, delivered, turns, closed_at, reason, cleared, recovered = row[:10]
-    queued, running, waiting = row[10:]
+    cleared_at, queued, running, waiting = row[10:]
     if state not in STATES:
         raise ValueError(f"a session is never {state!r}")
     values = {
@@ -284,6 +275,7 @@ def _session_row(row: tuple[object, ...]) -> SessionRow:
         "close_reason": reason,
         "cleared_after": cleared,
         "recovered": bool(recovered),
+        "cleared_at": cleared_at,
     }
     return SessionRow(**values)  # type: ignore[arg-type]
 

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 INCOMPATIBLE = "EVENT_SCHEMA_INCOMPATIBLE"
 SETTLED = "ALREADY_SETTLED"
 CRASHED = "TURN_INTERRUPTED"
+# No request costs that much; a sum of these stays a number.
+MAX_COST = 1e9
 
 _USAGE = """update sessions set input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
-    cost_usd = cost_usd + ? where key = ?"""
+    total_tokens = total_tokens + ?, cost_usd = cost_usd + ?, cache_read = cache_read + ?,
+    cache_creation = cache_creation + ?, requests = requests + 1 where key = ?"""
 
 
 class Refusal(NamedTuple):
@@ -95,8 +98,7 @@ class Changes:
                 case SetRunnerState(turn_id=turn_id, state=state):
                     self._turns.set_runner_state(turn_id, state)
                 case AddUsage():
-                    usage = (change.input_tokens, change.output_tokens, change.cost_usd)
-                    self._journal.db.execute(_USAGE, (*usage, session.key))
+                    self._journal.db.execute(_USAGE, (*_usage(change), session.key))
                 case ClaimCall(call_id=call_id, fingerprint=fingerprint):
                     self._lifecycle.ledger.claim(session.key, call_id, fingerprint)
                 case SettleCall(call_id=call_id, state=state):
@@ -190,3 +192,12 @@ class Changes:
             row, state=change.state, reason=change.reason, settled_at=self._journal.now()
         )
         self._lifecycle.settle(session, settled, draft.event_id)
+
+
+def _usage(change: AddUsage) -> tuple[int | float, ...]:
+    """Return what is added to a session's counters; none of them ever shrinks."""
+    tokens_in, tokens_out = max(change.input_tokens, 0), max(change.output_tokens, 0)
+    total = change.total_tokens if change.total_tokens >= 0 else tokens_in + tokens_out
+    cache = max(change.cache_read, 0), max(change.cache_creation, 0)
+    cost = change.cost_usd if 0 <= change.cost_usd < MAX_COST else 0.0
+    return (tokens_in, tokens_out, total, cost, *cache)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ LOCK_POLL = 0.02
 CACHE_KIB = 16_384
 PAGE_BYTES = 4_096
 BUSY_SECONDS = 5.0
+# The least that SQLite needs beside the database to open it.
+SHM_BYTES = 64 * 1024
 # What an event takes in the file besides its text: its row, and its entries in two indexes.
 EVENT_BYTES = 200
 
@@ -116,6 +120,25 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             sequence integer not null default 0, primary key (session, call_id)) without rowid""",
         "create index tool_ledger_completed on tool_ledger(at) where state = 'completed'",
     ),
+    (
+        # What a session has done and used, kept in its row: retention takes away what it could be counted from.
+        "alter table sessions add column completed integer not null default 0",
+        "alter table sessions add column total_tokens integer not null default 0",
+        "alter table sessions add column requests integer not null default 0",
+        "alter table sessions add column cache_read integer not null default 0",
+        "alter table sessions add column cache_creation integer not null default 0",
+        "alter table sessions add column cleared_at integer not null default 0",
+        # A turn of which nothing is left but its number counts as completed; one that was imported has no row.
+        "create index turns_not_completed on turns(session) where outcome in ('failed', 'interrupted')",
+        """update sessions set total_tokens = input_tokens + output_tokens, completed = max(0, turns - max(
+            (select count(*) from turns t where t.session = sessions.key
+                and t.outcome in ('failed', 'interrupted')),
+            (select count(*) from events e where e.session = sessions.key and e.type in
+                ('agent.turn.failed', 'agent.turn.exhausted', 'cancellation.completed'))))""",
+        "drop index turns_not_completed",
+        # Why a call that runs is to stop; null while it is not.
+        "alter table tool_ledger add column cancel_reason text",
+    ),
 )
 
 
@@ -171,11 +194,25 @@ def open_database(path: Path, *, wal_autocheckpoint: int) -> sqlite3.Connection:
     return connection
 
 
-def cannot_open(path: Path, error: sqlite3.Error) -> str:
+def cannot_open(path: Path, error: Exception) -> str:
     """Return a text for people about a database that cannot be opened now."""
-    full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
-    hint = "; free some space, then start again" if full else ""
+    hint = "; free some space, then start again" if is_full(path, error) else ""
     return f"{path} cannot be opened: {error}{hint}"
+
+
+def is_full(path: Path, error: BaseException | None) -> bool:
+    """Return whether the file cannot be used because the disk is full, which SQLite may call an I/O error."""
+    while error is not None:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in {
+            errno.ENOSPC,
+            errno.EDQUOT,
+        }:
+            return True
+        if code == sqlite3.SQLITE_IOERR:
+            return shutil.disk_usage(path.parent).free < SHM_BYTES
+        error = error.__cause__
+    return False
 
 
 def is_disk_error(error: sqlite3.Error) -> bool:

@@ -7,9 +7,11 @@ import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roost.actors.errors import DaemonError, Internal
+from roost.actors.store.calls import Calls
 from roost.actors.store.capacity import Capacity
 from roost.actors.store.catalogue import Catalogue
 from roost.actors.store.changes import INCOMPATIBLE, Refusal
+from roost.actors.store.conversation import Conversations
 from roost.actors.store.database import (
     is_corrupt,
     is_disk_error,
@@ -29,6 +31,7 @@ from roost.actors.store.reads import Reads
 from roost.actors.store.repair import Repairs
 from roost.actors.store.requests import Requests
 from roost.actors.store.retention import Retention
+from roost.actors.store.totals import Totals
 from roost.actors.store.turns import Turns
 from roost.schemas import agent, approval, archive, session, turn
 from roost.schemas.base import Done, Message
@@ -84,6 +87,7 @@ class Desk:
         capacity = Capacity(settings.store)
         ledger = Ledger(self.journal, settings.store.ledger_entries)
         lifecycle = Lifecycle(self.journal, catalogue, Turns(connection), ledger, capacity)
+        self._lifecycle = lifecycle
         event_bytes = settings.limits.event_bytes
         self.catalogue = catalogue
         self.repairs = Repairs(lifecycle)
@@ -95,16 +99,29 @@ class Desk:
             max_event_bytes=event_bytes,
         )
         self._requests = Requests(lifecycle, self._messages, self.repairs, check_room, is_running)
+        self._calls = Calls(lifecycle, self._messages)
         self._inboxes = Inboxes(lifecycle)
         self.imports = Imports(lifecycle, check_room)
         self._on_damage: Callable[[BaseException, bool], None] = lambda error, writing: None
-        self._reads = Reads(lifecycle, read_meta(connection, "epoch"))
+        epoch = read_meta(connection, "epoch")
+        self._totals = Totals(connection)
+        self._reads = Reads(lifecycle, epoch)
+        self._conversations = Conversations(lifecycle, epoch)
         self.retention = Retention(lifecycle, settings.retention, self.tidy)
+
+    def configure(self, settings: Settings) -> None:
+        """Take over the bounds of new settings, but for those of retention."""
+        limits = settings.limits
+        self._lifecycle.capacity.configure(settings.store)
+        self._lifecycle.ledger.max_entries = settings.store.ledger_entries
+        self._drafts.set_bound(limits.event_bytes)
+        self._messages.set_bounds(limits.queued_messages, limits.event_bytes)
 
     def heed(self, on_damage: Callable[[BaseException, bool], None]) -> None:
         """Have the function told of damage that is met, and whether it was in a write; what it raises is let through."""
         self._on_damage = on_damage
         self._reads.met_damage = lambda error: on_damage(error, False)
+        self._conversations.met_damage = self._reads.met_damage
 
     def write(self, items: Sequence[Item]) -> Result:
         """Carry out a group durably, all of it but for what is refused; nothing of it if the disk does not take it."""
@@ -252,6 +269,10 @@ class Desk:
                 return self._messages.cancel_turn(message)
             case turn.CancelMessage():
                 return self._messages.cancel_message(message)
+            case turn.CancelCall():
+                return self._calls.cancel(message)
+            case session.ClearSession():
+                return self._conversations.clear(message)
             case agent.CreateAgent():
                 return self._requests.create_agent(message)
             case session.CreateSession():
@@ -308,10 +329,14 @@ class Desk:
                 return self._reads.session(session_id)
             case session.ListSessions():
                 return self._reads.sessions(message)
+            case session.GetSnapshot():
+                return self._conversations.snapshot(message)
+            case session.ReadTexts():
+                return self._conversations.texts(message)
             case session.Watch(session_id=session_id):
                 return self._reads.watched(session_id)
             case session.Count():
-                return self._reads.counts()
+                return self._totals.read()
             case approval.ListPermissions():
                 return self._reads.permissions(message)
             case _:

@@ -42,10 +42,14 @@ class Drafts:
         self._repairs = repairs
         self._capacity = lifecycle.capacity
         self._changes = Changes(lifecycle)
-        self._max_bytes = max_event_bytes - SPLICED
+        self.set_bound(max_event_bytes)
         self._known: dict[str, Written] = {}
         self._taken: set[str] = set()
         self._resent = False
+
+    def set_bound(self, max_event_bytes: int) -> None:
+        """Take events up to this size from now on."""
+        self._max_bytes = max_event_bytes - SPLICED
 
     def prepare(self, drafts: Sequence[Draft], *, resent: bool = False) -> None:
         """Look up in one go which of the drafts of a group are in the log already.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from roost.schemas.session import EventBatch
 
 if TYPE_CHECKING:
+    from roost.actors.store.audit import Decided
     from roost.schemas.base import AgentId, SessionId
     from roost.schemas.published import PublishedItem
     from roost.schemas.session import MessageChanged, PendingChanged
@@ -41,12 +42,13 @@ class Batch:
 
 
 class Effects:
-    """What the front is told, which agents are rung, and which are to be started."""
+    """What the front is told, which agents are rung, which are to be started, and which decisions are recorded."""
 
     def __init__(self) -> None:
         self.items: list[PublishedItem | Batch] = []
         self.bells: list[tuple[AgentId, Bell]] = []
         self.starts: dict[AgentId, bool] = {}
+        self.decided: list[Decided] = []
         self._batches: dict[SessionId, Batch] = {}
 
     def event(self, session_id: SessionId, agent_id: AgentId, sequence: int, body: bytes) -> None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from roost.actors.store.audit import Audit
 from roost.actors.store.checks import FullCheck, log_notes
 from roost.actors.store.database import (
     cannot_open,
     is_corrupt,
     is_disk_error,
+    is_full,
     lock_database,
     open_database,
     read_meta,
@@ -26,7 +28,8 @@ from roost.actors.store.desk import Desk, Result
 from roost.actors.store.mend import mend_counters
 from roost.actors.store.opening import make_sound
 from roost.actors.store.paging import Damaged
-from roost.actors.store.rescue import rescued_lately, suspect
+from roost.actors.store.replacing import suspect
+from roost.actors.store.rescue import rescued_lately
 from roost.actors.store.room import Room
 from roost.actors.store.stamp import stamp
 from roost.supervisor.errors import StartError, StartRefused
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from roost.schemas.base import AgentId
 
 IMPORT_PAUSE: Final = 0.005
+FULL_PAUSE: Final = 0.5
 RECOVERING: Final = "recovering"
 
 _log = logging.getLogger(__name__)
@@ -65,6 +69,8 @@ class StoreFile:
         self._room = Room(
             path.parent, store.min_free_mib, time.monotonic, reserve_mib=store.reserve_mib
         )
+        log = settings.log
+        self._audit = Audit(path.parent, rotate_bytes=log.rotate_bytes, keep=log.keep)
         self._connection: sqlite3.Connection
         self._lock = -1
         self._to_start: list[AgentId] = []
@@ -73,11 +79,30 @@ class StoreFile:
     async def open(self, *, cold: bool) -> Desk:
         """Return the desk over the database, which is built anew if damage shows as it is opened.
 
+        On a full disk a store that comes back beside a running daemon waits for space; a cold start fails.
+
         Raises:
             StartError: another store holds the file, or the disk does not let it be opened now.
             StartRefused: it is no store of this daemon, or a newer one's.
         """
         self._lock = await lock_database(self.path)
+        waiting = False
+        try:
+            while True:
+                try:
+                    return await self._open(cold=cold)
+                except StartError as error:
+                    if cold or not is_full(self.path, error):
+                        raise
+                    if not waiting:
+                        _log.error("the store waits for space on the disk: %s", error)
+                    waiting = True
+                await trio.sleep(FULL_PAUSE)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    async def _open(self, *, cold: bool) -> Desk:
         pages = self._settings.store.wal_autocheckpoint
         look = partial(make_sound, self.path, wal_autocheckpoint=pages, cold=cold)
         while True:
@@ -94,7 +119,7 @@ class StoreFile:
                 continue
             try:
                 self.desk = await self._desk_over(connection, cold=cold)
-            except sqlite3.Error as error:
+            except (OSError, sqlite3.Error) as error:
                 connection.close()
                 if marked or not is_corrupt(error):
                     raise StartError(cannot_open(self.path, error)) from error
@@ -107,9 +132,18 @@ class StoreFile:
                 self._tidy.set()
                 return self.desk
 
+    def configure(self, settings: Settings) -> None:
+        """Take over new settings; a desk that is still being opened does so when it is there."""
+        self._settings = settings
+        self._room.set_mark(settings.store.min_free_mib)
+        self._audit.set_bounds(rotate_bytes=settings.log.rotate_bytes, keep=settings.log.keep)
+        if self.desk is not None:
+            self.desk.configure(settings)
+
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
         self.desk = None
+        self._audit.close()
         self.check.stop()
         try:
             stamp(self._connection, self.path)
@@ -179,6 +213,7 @@ class StoreFile:
             is_running=self._is_running,
         )
         desk.heed(self._met_damage)
+        desk.journal.on_decided = self._audit.write
         clean = read_meta(connection, "clean") == "1"
         write_meta(connection, "clean", "0")
         self._connection = connection

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from roost.actors.errors import DaemonError, InvalidArgument, NotFound, Overloaded
-from roost.actors.store.capacity import FULL, full
+from roost.actors.store.capacity import FULL, too_many
 from roost.actors.store.database import EVENT_BYTES
 from roost.actors.store.recovery import plan_recovery
 from roost.actors.store.sealing import seal
@@ -49,8 +49,8 @@ _INSERT = """insert into events(session, sequence, event_id, type, turn_id, body
 # Until an import is shown nobody is told its events: `delivered` says where its last turn begins, or 0.
 _STAGED = "select key, first_sequence, last_sequence, delivered from sessions where session_id = ?"
 _GROWN = """update sessions set last_sequence = ?, delivered = ?, bytes = bytes + ?, turns = turns + ?,
-    input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, cost_usd = cost_usd + ?
-    where key = ?"""
+    completed = completed + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
+    total_tokens = total_tokens + ?, requests = requests + ?, cost_usd = cost_usd + ? where key = ?"""
 _SHOW = """update sessions set session_id = ?, agent_id = ?, created_at = ?, spec = ?, state = 'open',
     delivered = 0 where key = ?"""
 _LEFT = f"select key, session_id from sessions where state = '{STATE}'"
@@ -89,7 +89,7 @@ class _Usage:
     """What some events add to the counters of their session."""
 
     def __init__(self) -> None:
-        self.turns = self.input = self.output = 0
+        self.turns = self.completed = self.requests = self.input = self.output = 0
         self.cost = 0.0
 
     def add(self, one: ArchivedEvent) -> None:
@@ -98,8 +98,10 @@ class _Usage:
         elif one.type == "agent.message.completed":
             found = _completed(one.body)
             self.turns += found.final
+            self.completed += found.final
             self.cost += found.cost_usd or 0.0
             if found.tokens is not None:
+                self.requests += 1
                 self.input += found.tokens.input
                 self.output += found.tokens.output
 
@@ -186,7 +188,8 @@ class Imports:
         size = sum(len(one.body) + EVENT_BYTES for one in request.events)
         db = self._journal.db
         db.executemany(_INSERT, rows)
-        counters = (usage.turns, usage.input, usage.output, usage.cost)
+        tokens = (usage.input, usage.output, usage.input + usage.output)
+        counters = (usage.turns, usage.completed, *tokens, usage.requests, usage.cost)
         db.execute(_GROWN, (last, turn_from, size, *counters, staged.key))
         return Done()
 
@@ -265,10 +268,8 @@ class Imports:
 
     def _check_sessions(self, session_id: str) -> None:
         most = self._lifecycle.capacity.sessions
-        if most:
-            counts = self._catalogue.counts()
-            if counts.active + counts.closed >= most:
-                raise full(session_id)
+        if most and self._catalogue.listed_count() >= most:
+            raise too_many(session_id, most)
 
     def _check_capacity(self, request: ImportEvents) -> None:
         """See that the session may hold the further events, as if they were written one by one."""

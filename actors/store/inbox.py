@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from roost.actors.errors import NotFound, WrongState
 from roost.schemas.agent import Welcome
-from roost.schemas.base import Done, MessageId, TurnId
-from roost.schemas.turn import Cancelled, Closing, Decision, Inbox, OpenTurn, SessionOpened
+from roost.schemas.base import CallId, Done, MessageId, TurnId
+from roost.schemas.turn import (
+    CallCancelled,
+    Cancelled,
+    Cleared,
+    Closing,
+    Decision,
+    Inbox,
+    OpenTurn,
+    SessionOpened,
+)
 
 if TYPE_CHECKING:
     from roost.actors.store.journal import Session
@@ -92,23 +101,37 @@ class Inboxes:
         return session
 
     def _items(self, session: Session) -> tuple[InboxItem, ...]:
+        row = self._lifecycle.session_row(session)
         items: list[InboxItem] = []
+        if row.cleared_after:
+            items.append(Cleared(after=row.cleared_after))
+        waiting: list[InboxItem] = []
         size = 0
         for message in self._turns.queued(session.key):
             size += len(message.text.encode()) + len(message.metadata)
-            if items and size > INBOX_BYTES:
+            if waiting and size > INBOX_BYTES:
                 break
-            items.append(message.queued())
+            waiting.append(message.queued())
+        items += waiting
         turn = self._turns.open_turn(session.key)
         if turn is not None:
             rows = self._turns.pending_of_turn(session.key, turn.turn_id)
             items += [Decision(row=row) for row in rows if row.state != "open"]
+            items += self._calls_to_stop(session)
             if turn.cancel_reason is not None:
                 turn_id = TurnId(turn.turn_id)
                 items.append(Cancelled(turn_id=turn_id, reason=turn.cancel_reason))
         if session.state != "open":
-            items.append(Closing(reason=self._lifecycle.session_row(session).close_reason))
+            items.append(Closing(reason=row.close_reason))
         return tuple(items)
+
+    def _calls_to_stop(self, session: Session) -> list[InboxItem]:
+        found: list[InboxItem] = []
+        for call_id in sorted(session.calls):
+            reason = self._lifecycle.ledger.to_stop(session.key, call_id)
+            if reason is not None:
+                found.append(CallCancelled(call_id=CallId(call_id), reason=reason))
+        return found
 
     def _open_turn(self, session: Session) -> OpenTurn | None:
         turn = self._turns.open_turn(session.key)

@@ -49,13 +49,20 @@ class Intake:
     """The writes that wait, in order."""
 
     def __init__(self, group_drafts: int, window: float) -> None:
-        self._group_drafts = group_drafts
-        self._window = window
+        self.configure(group_drafts, window)
         self._waiting: list[Waiting] = []
         self._urgent = False
         self._due = 0.0
         self._stalled_until = 0.0
         self._kept_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def configure(self, group_drafts: int, window: float) -> None:
+        """Make groups of at most so many drafts; deltas alone wait so many seconds for more."""
+        self._group_drafts = group_drafts
+        self._window = window
 
     def add(self, waiting: Waiting) -> bool:
         """Keep something for the next group; return False if its sender has to be cut off: it sends too much."""

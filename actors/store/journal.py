@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
+    from roost.actors.store.audit import Decided
     from roost.actors.store.paging import Damaged, PageRow
     from roost.schemas.base import AgentId
     from roost.schemas.event import AnyEvent
@@ -107,6 +108,8 @@ class Journal:
         self.db = connection
         self.clock = clock
         self.effects = Effects()
+        # Told of the decisions in each transaction once it is durable.
+        self.on_decided: Callable[[Sequence[Decided]], None] = lambda decided: None
         self._sessions: dict[str, Session] = {}
         self._rows: list[Row] = []
         self._written: dict[str, Row] = {}
@@ -140,6 +143,8 @@ class Journal:
         if len(self._sessions) > MAX_CACHED:
             self._sessions.clear()
         effects, self.effects = self.effects, Effects()
+        if effects.decided:
+            self.on_decided(effects.decided)
         return effects
 
     def rollback(self) -> None:

@@ -29,6 +29,10 @@ _RELEASE = "delete from tool_ledger where session = ? and call_id = ?"
 _ABANDON = (
     "update tool_ledger set state = 'unknown', at = ? where session = ? and state = 'running'"
 )
+_STOP = """update tool_ledger set cancel_reason = ? where session = ? and call_id = ?
+    and state = 'running' and cancel_reason is null"""
+_TO_STOP = """select cancel_reason from tool_ledger where session = ? and call_id = ?
+    and state = 'running' and cancel_reason is not null"""
 _EXPIRE = "delete from tool_ledger where state = 'completed' and at < ?"
 _EVICT = """delete from tool_ledger where (session, call_id) in (
     select session, call_id from tool_ledger where state = 'completed' order by at limit ?)"""
@@ -41,7 +45,7 @@ class Ledger:
     def __init__(self, journal: Journal, max_entries: int) -> None:
         self._journal = journal
         self._db = journal.db
-        self._max_entries = max_entries
+        self.max_entries = max_entries
         self._count = 0
         self._counted_after = -1
         self._swept = 0
@@ -63,7 +67,7 @@ class Ledger:
             self._swept = now
             self._count -= self._db.execute(_EXPIRE, (now - KEPT_MS,)).rowcount
         if self._is_full():
-            part = max(self._max_entries // PART, 1)
+            part = max(self.max_entries // PART, 1)
             self._count -= self._db.execute(_EVICT, (part,)).rowcount
         self._db.execute(_CLAIM, (session, call_id, fingerprint, now))
         self._count += 1
@@ -85,6 +89,16 @@ class Ledger:
         """Note that no process runs the calls of a session any more: their effects are unknown."""
         self._db.execute(_ABANDON, (self._journal.now(), session))
 
+    def ask_to_stop(self, session: int, call_id: str, reason: str) -> bool:
+        """Note that a call is to stop; return False if it does not run, or is to stop already."""
+        cursor = self._db.execute(_STOP, (reason, session, call_id))
+        return cursor.rowcount > 0
+
+    def to_stop(self, session: int, call_id: str) -> str | None:
+        """Return why a call that runs is to stop, or None."""
+        row = self._db.execute(_TO_STOP, (session, call_id)).fetchone()
+        return None if row is None else str(row[0])
+
     def ended_at(self, session: int, call_id: str) -> int:
         """Return the sequence of the event that ended a call, or 0."""
         sql = "select sequence from tool_ledger where session = ? and call_id = ?"
@@ -93,8 +107,8 @@ class Ledger:
 
     def _is_full(self) -> bool:
         """Return whether there is no room; others may have removed entries, so then they are counted."""
-        if self._counted_after == self._journal.undone and self._count < self._max_entries:
+        if self._counted_after == self._journal.undone and self._count < self.max_entries:
             return False
         self._counted_after = self._journal.undone
         self._count = int(self._db.execute("select count(*) from tool_ledger").fetchone()[0])
-        return self._count >= self._max_entries
+        return self._count >= self.max_entries

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.actors.errors import NotFound
+from roost.actors.store.audit import Decided
 from roost.schemas import event
 from roost.schemas.agent import AgentChanged
 from roost.schemas.base import AgentId, MessageId, TurnId
@@ -120,10 +121,15 @@ class Lifecycle:
         for message in self.turns.queued(session.key):
             self.end_message(session, message, outcome, error)
 
-    def settle(self, session: Session, row: PendingRow, settled_by: str = "") -> None:
-        """Write a settled request and publish it."""
+    def settle(
+        self, session: Session, row: PendingRow, settled_by: str = "", *, by_client: bool = False
+    ) -> None:
+        """Write a settled request and publish it; the end of an approval is recorded as a decision."""
         self.turns.settle_pending(session.key, row, settled_by)
         self.publish_pending(session, row)
+        if row.kind == "approval":
+            decided = Decided(session.session_id, session.agent_id, row, by_client)
+            self.journal.effects.decided.append(decided)
 
     def publish_pending(self, session: Session, row: PendingRow) -> None:
         """Publish a request that has been opened or settled."""
@@ -177,7 +183,8 @@ class Lifecycle:
         session.turn_id = ""
         session.calls.clear()
         self.journal.db.execute(
-            "update sessions set turns = turns + 1 where key = ?", (session.key,)
+            "update sessions set turns = turns + 1, completed = completed + ? where key = ?",
+            (outcome == "completed", session.key),
         )
         self.catalogue.set_agent(
             session.agent_id, failed=crashed, last_active_at=self.journal.now()

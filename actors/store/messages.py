@@ -64,6 +64,10 @@ class Messages:
         self._journal = lifecycle.journal
         self._turns = lifecycle.turns
         self._check_room = check_room
+        self.set_bounds(max_queued, max_event_bytes)
+
+    def set_bounds(self, max_queued: int, max_event_bytes: int) -> None:
+        """Let so many messages of a session wait, each of them of at most this size, from now on."""
         self._max_queued = max_queued
         self._max_bytes = max_event_bytes
 
@@ -152,7 +156,7 @@ class Messages:
         if session is None or session.state == "closed":
             text = f"AgenC daemon session not found or closed: {request.session_id}"
             raise NotFound("AGENT_NOT_FOUND", text)
-        row = self._find_pending(session, request.request_id)
+        row = self.find_pending(session, request.request_id)
         open_here = row is not None and row.state == "open" and row.turn_id == session.turn_id
         if row is None or not open_here or row.kind != request.kind:
             what = "tool" if request.kind == "approval" else "elicitation"
@@ -173,7 +177,7 @@ class Messages:
             answer=request.answer,
             settled_at=now,
         )
-        self._lifecycle.settle(session, settled)
+        self._lifecycle.settle(session, settled, by_client=True)
         grants = self._grant(session, settled, now)
         if row.kind == "approval":
             self._journal.record(session, self._decision_event(session, settled))
@@ -210,7 +214,8 @@ class Messages:
         self._lifecycle.request_cancel(session, turn, reason, wake=True)
         return TurnCancelled(cancelled=True, turn_id=turn.turn_id)
 
-    def _find_pending(self, session: Session, request_id: str) -> PendingRow | None:
+    def find_pending(self, session: Session, request_id: str) -> PendingRow | None:
+        """Return what waits or waited under this id, which may also be made of the id of the event that asked."""
         row = self._turns.pending(session.key, request_id)
         if row is None and request_id.startswith("apr_"):
             event_id = request_id.removeprefix("apr_")

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from roost.actors.store.database import APPLICATION_ID, is_corrupt, open_database, read_meta
-from roost.actors.store.rescue import lacking, read_wal, rescue, resume, suspect
+from roost.actors.store.replacing import resume, suspect
+from roost.actors.store.rescue import lacking, read_wal, rescue
 from roost.actors.store.stamp import was_used
 from roost.supervisor.errors import StartError, StartRefused
 

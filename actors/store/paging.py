@@ -71,7 +71,7 @@ def read_page(
             rows.append(PageRow(sequence, turn_id, body))
             expected += 1
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if not _is_of_the_row(error):
+        if not is_of_the_row(error):
             raise
         by_sqlite = True
     finally:
@@ -92,7 +92,7 @@ def damaged_upto(connection: sqlite3.Connection, wanted: Range) -> int:
             at = sequence
         return wanted.last if at == wanted.after else int(at)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if not _is_of_the_row(error):
+        if not is_of_the_row(error):
             raise
     for sequence in range(at + 1, min(at + MAX_TRIES, wanted.last) + 1):
         if _is_good(connection, wanted.key, sequence):
@@ -118,7 +118,7 @@ def turn_bodies(
         if count != wanted.last - wanted.after:
             damaged = damaged or Damaged(wanted.session_id, wanted.after + 1)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if not _is_of_the_row(error):
+        if not is_of_the_row(error):
             raise
         damaged = damaged or Damaged(wanted.session_id, at + 1, by_sqlite=True)
     return bodies, damaged
@@ -128,13 +128,13 @@ def _is_good(connection: sqlite3.Connection, key: int, sequence: int) -> bool:
     try:
         row = connection.execute(_ONE, (key, sequence)).fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if not _is_of_the_row(error):
+        if not is_of_the_row(error):
             raise
         return False
     return row is not None and is_sealed(key, sequence, row[2], row[3])
 
 
-def _is_of_the_row(error: BaseException) -> bool:
+def is_of_the_row(error: BaseException) -> bool:
     """Return whether what is stored is at fault: a damaged page, or a text that is none."""
     if isinstance(error, UnicodeDecodeError):
         return True

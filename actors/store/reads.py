@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
-
 from roost.actors.errors import DaemonError, NotFound
 from roost.actors.store.paging import Damaged
 from roost.schemas.agent import Agents
 from roost.schemas.approval import Permission, Permissions
 from roost.schemas.session import Page, Sessions, Watched
+from roost.schemas.tool_names import canonical_tools
 from roost.schemas.turn import CallRecalled
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from roost.actors.store.paging import PageRow
     from roost.schemas.agent import AgentRow, AgentSpec, ListAgents
     from roost.schemas.approval import ListPermissions
-    from roost.schemas.session import Counts, ListSessions, ReadPage, SessionRow
+    from roost.schemas.session import ListSessions, ReadPage, SessionRow
     from roost.schemas.turn import RecallCall
 
 MAX_ROWS: Final = 1_000
@@ -74,10 +73,14 @@ class Reads:
         """Return the state of a session as of the last commit."""
         session = self._need(session_id)
         agent = self._catalogue.agent(session.agent_id)
+        status = agent.status if agent is not None else "stopped"
+        if status == "error" and not self._catalogue.is_down(session.agent_id):
+            # The end of its turn has told of the crash; who comes now finds it ready.
+            status = "idle"
         turns = self._turns.refs(session.key, [session.turn_id] if session.turn_id else [])
         return Watched(
             row=self.session(session_id),
-            agent_status=agent.status if agent is not None else "stopped",
+            agent_status=status,
             epoch=self._epoch,
             turn=turns[0] if turns else None,
             pending=tuple(self._turns.open_pending(session.key)),
@@ -123,16 +126,6 @@ class Reads:
         except Damaged:
             rows = []
         return CallRecalled(body=rows[0].body if rows else b"")
-
-    def counts(self) -> Counts:
-        """Return the figures for `health.stats`."""
-        counts = self._catalogue.counts()
-        calls = 0
-        sql = "select s.session_id from turns t join sessions s on s.key = t.session where t.state = 'open'"
-        for (session_id,) in self._journal.db.execute(sql).fetchall():
-            session = self._journal.session(session_id)
-            calls += len(session.calls) if session is not None else 0
-        return msgspec.structs.replace(counts, calls_open=calls)
 
     def permissions(self, request: ListPermissions) -> Permissions:
         """Return the rules in force for an agent without a process, or for one session of it."""
@@ -209,6 +202,6 @@ def _rules(spec: AgentSpec) -> list[Permission]:
                 scope="session",
             )
             for verdict, tools in lists
-            for tool in tools
+            for tool in canonical_tools(tools)
         ]
     return rules

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roost.actors.errors import DaemonError, InvalidArgument, NotFound
-from roost.actors.store.capacity import FULL
+from roost.actors.errors import InvalidArgument, NotFound
+from roost.actors.store.capacity import too_many
 from roost.schemas import event
 from roost.schemas.agent import AgentCreated, AgentEnding
 from roost.schemas.session import SessionClosing
@@ -144,8 +144,7 @@ class Requests:
         if not limit or self._journal.session(spec.session_id) is not None:
             return
         if self._catalogue.session_count() >= limit:
-            text = f"there are {limit} sessions already; closed ones count until they are removed"
-            raise DaemonError(FULL, text, {"sessionId": spec.session_id, "limit": limit})
+            raise too_many(spec.session_id, limit)
 
     def _add_session(self, spec: SessionSpec) -> SessionRow:
         if self._journal.session(spec.session_id) is None:

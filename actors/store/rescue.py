@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roost.actors.store.database import open_database, write_meta
 from roost.actors.store.pages import Pages
+from roost.actors.store.replacing import FOLDER, SUFFIXES, mark, suspect, sync
 from roost.actors.store.salvage import lost_ranges, salvage
 from roost.actors.store.wal import (
     DEFAULT_PAGE,
@@ -35,13 +36,11 @@ if TYPE_CHECKING:
 
     from roost.actors.store.wal import Wal
 
-FOLDER: Final = "damaged"
 KEEP: Final = 3
 AGAIN_SECONDS: Final = 300.0
 MAGIC: Final = b"SQLite format 3\0"
 MAX_TOLD: Final = 50
 MAX_LINES: Final = 10_000
-SUFFIXES: Final = ("", "-wal", "-shm")
 ROOT_KINDS: Final = frozenset({0x05, 0x0D})
 
 _log = logging.getLogger(__name__)
@@ -119,30 +118,6 @@ def read_wal(path: Path, *, trusted: int = 0) -> Wal:
     wal = path.with_name(path.name + "-wal")
     data = wal.read_bytes() if wal.exists() else b""
     return scan(data, page_size=_page_size(path), trusted=trusted)
-
-
-def suspect(path: Path) -> Path:
-    """Return the file that says, while it exists, that the database at `path` has to be built anew at the next start."""
-    return path.with_name(path.name + ".suspect")
-
-
-def resume(path: Path) -> None:
-    """Undo the replacing of files that was cut short: the copies are put back, to be gone on with."""
-    mark = _mark(path)
-    if not mark.exists():
-        return
-    folder = path.parent / FOLDER / mark.read_text().strip()
-    if (folder / path.name).is_file():
-        _remove(path)
-        for suffix in SUFFIXES[:2]:
-            source = folder / (path.name + suffix)
-            if source.exists():
-                shutil.copyfile(source, path.with_name(source.name))
-    mark.unlink()
-
-
-def _mark(path: Path) -> Path:
-    return path.with_name(path.name + ".replacing")
 
 
 def lacking(path: Path, wal: Wal, *, with_bad: bool = False) -> int:
@@ -290,25 +265,19 @@ def _fits_default(path: Path) -> bool:
 def _replace(path: Path, fresh: Path, folder: Path) -> None:
     """Put the new file in the place of the old ones; cut short, `resume` begins again with the copies."""
     for file in (fresh, *folder.iterdir()):
-        _sync(file)
-    _write(_mark(path), folder.name)
-    _sync(_mark(path))
-    _sync(folder)
-    _sync(path.parent)
+        sync(file)
+    _write(mark(path), folder.name)
+    sync(mark(path))
+    sync(folder)
+    sync(path.parent)
     # The old log must not be taken for the new file's.
     for suffix in SUFFIXES[1:]:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     fresh.replace(path)
-    _sync(path.parent)
-    _mark(path).unlink()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)
+    mark(path).unlink()
+    # If it came back after a power cut, the copies would be put over all that was written since.
+    sync(path.parent)
 
 
 def _prune(parent: Path) -> None:

@@ -86,13 +86,14 @@ class Retention:
         return bool(self.limits.session_days or self.limits.closed_days)
 
     def configure(self, limits: Limits) -> None:
-        """Take new bounds; whatever is over them is due."""
+        """Take new bounds; whatever is over them is due. An error of the file leaves the old ones."""
+        total = self._remains.total_bytes() if limits.total_bytes else 0
+        larger = self._remains.larger_than(limits.session_bytes) if limits.session_bytes else []
         self.limits = limits
         self._scan = None
         self._futile.clear()
         self._total_retry = 0
-        self._journal.total_bytes = self._remains.total_bytes() if limits.total_bytes else 0
-        larger = self._remains.larger_than(limits.session_bytes) if limits.session_bytes else []
+        self._journal.total_bytes = total
         self._due = dict.fromkeys(larger)
         self.look()
 

@@ -42,6 +42,12 @@ class Room:
         self._looked_at = float("-inf")
         self._enough = True
 
+    def set_mark(self, min_free_mib: int) -> None:
+        """Take nothing new below this mark from now on."""
+        self._min_free = min_free_mib * MIB
+        self._looked_at = float("-inf")
+        self._enough = True
+
     def check(self) -> None:
         """See that there is room for a new agent, session or message.
 

@@ -18,7 +18,7 @@ class Starts:
 
     def __init__(self, ask: Callable[[StartChild], None], at_once: int) -> None:
         self._ask = ask
-        self._at_once = at_once
+        self.at_once = at_once
         self._asked: set[str] = set()
         self._queue: deque[str] = deque()
         self._slots: set[str] = set()
@@ -51,7 +51,7 @@ class Starts:
             self._next()
 
     def _next(self) -> None:
-        while self._queue and len(self._slots) < self._at_once:
+        while self._queue and len(self._slots) < self.at_once:
             agent_id = self._queue.popleft()
             self._slots.add(agent_id)
             self.start(agent_id, fresh=False)

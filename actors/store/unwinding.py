@@ -29,7 +29,7 @@ class Unwinding:
     ) -> None:
         self._nursery = nursery
         self._file = file
-        self._seconds = seconds + MARGIN
+        self.seconds = seconds
         self._kill = kill
         self._turns: set[str] = set()
 
@@ -43,7 +43,7 @@ class Unwinding:
                 )
 
     async def _wait(self, agent_id: str, generation: int, session_id: str, turn_id: str) -> None:
-        await trio.sleep(self._seconds)
+        await trio.sleep(self.seconds + MARGIN)
         self._turns.discard(turn_id)
         desk = self._file.desk
         session = desk.journal.session(session_id) if desk is not None else None

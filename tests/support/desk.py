@@ -26,6 +26,15 @@ from tests.support.store import (
     user_message,
 )
 
+COUNTED = """select coalesce(sum(state <> 'closed'), 0), coalesce(sum(state = 'closed'), 0),
+    coalesce(sum(last_sequence - first_sequence + 1), 0),
+    (select count(*) from agents where state = 'live'),
+    (select count(*) from turns where state = 'open'),
+    (select count(*) from pending where state = 'open'),
+    (select count(*) from messages where state = 'queued'),
+    (select count(*) from tool_ledger where state = 'running') from sessions
+    where state not in ('importing', 'purging')"""
+
 
 class Book:
     """One desk, and one agent with one session whose actor is up."""
@@ -50,6 +59,19 @@ class Book:
             check_room=self._check_room,
             is_running=lambda _: False,
         )
+
+    def figures(self) -> tuple[int, ...]:
+        """Return the figures that the store keeps."""
+        if self.connection.in_transaction:
+            self.connection.rollback()
+        found = self.read(session.Count())
+        assert isinstance(found, session.Counts), found
+        names = ("active", "closed", "events", "agents", "turns_open", "pending", "queued")
+        return (*(getattr(found, name) for name in names), found.calls_open)
+
+    def counted(self) -> tuple[int, ...]:
+        """Return the same figures, counted in the tables."""
+        return tuple(self.connection.execute(COUNTED).fetchone())
 
     def _check_room(self) -> None:
         if self.full:

@@ -8,7 +8,16 @@ import msgspec
 import uuid_utils
 
 from roost.schemas import agent, approval, session, turn
-from roost.schemas.base import Done, EventId, Message, MessageId, Refused, SessionId, TurnId
+from roost.schemas.base import (
+    CallId,
+    Done,
+    EventId,
+    Message,
+    MessageId,
+    Refused,
+    SessionId,
+    TurnId,
+)
 from roost.schemas.event import (
     AgentMessageCompleted,
     AgentMessageDelta,
@@ -53,6 +62,7 @@ class FakeSession:
         self.bodies: list[bytes] = []
         self.first_sequence = 1
         self.delivered = 0
+        self.cleared: tuple[int, int] = (0, 0)
         self.messages: dict[str, FakeMessage] = {}
         self.turn: session.TurnRef | None = None
         self.turns: dict[str, session.TurnRef] = {}
@@ -70,6 +80,8 @@ class FakeSession:
             queued=sum(m.state == "queued" for m in self.messages.values()),
             closed_at=self.closed_at,
             close_reason=self.reason,
+            cleared_after=self.cleared[0],
+            cleared_at=self.cleared[1],
         )
 
 
@@ -318,6 +330,12 @@ class FakeStore:
                 return self._page(found, message)
             case turn.AcceptMessage():
                 return self._accept(found, message)
+            case session.ClearSession():
+                return self._clear(found, message)
+            case session.ReadTexts():
+                return self._texts(found, message)
+            case turn.CancelCall(request_id=request_id, reason=reason):
+                return turn.CallCancelled(call_id=CallId(request_id), reason=reason)
             case turn.CancelTurn(reason=reason):
                 return self._cancel(found, reason)
             case turn.CancelMessage(message_id=message_id, reason=reason):
@@ -483,6 +501,31 @@ class FakeStore:
             stream_id=request.stream_id,
             accepted_at=request.accepted_at,
         )
+
+    def _texts(self, found: FakeSession, request: session.ReadTexts) -> Message:
+        """Everything at once, deltas too: who reads leaves out what is no text."""
+        floor = found.cleared[0] if request.floor < 0 else request.floor
+        lowest = max(floor, found.first_sequence - 1)
+        numbered = list(enumerate(found.bodies, 1))[lowest:]
+        return session.Texts(
+            session_id=found.spec.session_id,
+            epoch=self.epoch,
+            floor=floor,
+            last_sequence=len(found.bodies),
+            events=tuple(reversed(numbered)),
+            removed=found.first_sequence - 1 > floor,
+        )
+
+    def _clear(self, found: FakeSession, request: session.ClearSession) -> Message:
+        found.cleared = len(found.bodies), request.at
+        cleared = session.SessionCleared(
+            session_id=found.spec.session_id,
+            agent_id=found.spec.agent_id,
+            cleared_after=found.cleared[0],
+            cleared_at=request.at,
+        )
+        self.publish(cleared)
+        return cleared
 
     def _cancel(self, found: FakeSession, reason: str) -> Message:
         if found.turn is None:

@@ -133,6 +133,9 @@ def _thought(answer: Message, *, any_text: bool) -> Thought:
                 tuple(from_text(call.name, call.arguments) for call in answer.tool_calls),
                 input_tokens=answer.input_tokens,
                 output_tokens=answer.output_tokens,
+                total_tokens=answer.total_tokens,
+                cache_read=answer.cache_read,
+                cache_creation=answer.cache_creation,
             )
         case Refused():
             raise RunnerFailed(

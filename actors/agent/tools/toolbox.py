@@ -18,12 +18,12 @@ from roost.actors.agent.tools.write_file import WriteFile
 from roost.actors.session.approvals import (
     Grants,
     Rules,
-    canonical_tool,
     is_denied,
     judge,
     operation_keys,
 )
 from roost.schemas.model import ToolSpec
+from roost.schemas.tool_names import canonical_tool
 
 if TYPE_CHECKING:
     from roost.actors.agent.runner import CallRequest

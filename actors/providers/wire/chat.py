@@ -51,6 +51,8 @@ class _Choice(msgspec.Struct):
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: object = None
 
 
 class _Fault(msgspec.Struct):
@@ -162,12 +164,16 @@ class ChatReader:
             _check_json_calls(json_calls)
             calls += json_calls
         usage = self._usage
+        cache_read, cache_creation = _cache(usage)
         return ModelAnswer(
             text=text,
             tool_calls=calls,
             finish="tool_calls" if calls and self.finish in ("", "stop") else self.finish or "stop",
             input_tokens=_tokens(usage.prompt_tokens),
             output_tokens=_tokens(usage.completion_tokens),
+            total_tokens=_tokens(usage.total_tokens),
+            cache_read=cache_read,
+            cache_creation=cache_creation,
         )
 
     def _take(self, choice: _Choice) -> str:
@@ -281,6 +287,17 @@ def _fault(error: _Fault | str) -> ProviderError:
 def _tokens(number: int | None) -> int:
     """Return a number of tokens that an event can hold; -1 where there is none."""
     return -1 if number is None else min(max(number, 0), MAX_SAFE)
+
+
+def _cache(usage: _Usage) -> tuple[int, int]:
+    """Return how many tokens of the input the server knew already, and how many it did not; zeros if it says nothing."""
+    match usage.prompt_tokens_details:
+        case {"cached_tokens": int(cached)}:
+            whole = max(_tokens(usage.prompt_tokens), 0)
+            known = min(max(cached, 0), whole)
+            return known, whole - known
+        case _:
+            return 0, 0
 
 
 def _argument_text(raw: msgspec.Raw) -> str:

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 import trio
 
-from tests.support.front import Client, Json, open_client, open_front
+from tests.support.front import TRANSPORTS, Json, open_client, open_front
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TRANSPORTS = ("unix", "websocket")
 every_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
@@ -21,22 +20,16 @@ def _code(error: Json) -> object:
     return cast("dict[str, Any]", error["data"])["code"]
 
 
-async def _error(client: Client) -> Json:
-    message = await client.read()
-    assert message is not None
-    return cast("Json", message["error"])
-
-
 @every_transport
 async def test_initialize_advertises_what_is_wired(tmp_path: Path, transport: str) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house:
             async with open_client(house, transport, initialize=False) as client:
                 result = cast("dict[str, Any]", await client.initialize())
     methods = result["capabilities"]["daemon.methods"]
     assert len(methods) == 42
     assert methods["message.stream"] is True
-    assert methods["fs.fuzzy_search"] is False
+    assert methods["thread/realtime/start"] is False
     assert result["protocol"] == {"version": "1.0.0"}
 
 
@@ -44,7 +37,7 @@ async def test_initialize_advertises_what_is_wired(tmp_path: Path, transport: st
 async def test_what_follows_initialize_in_one_write_is_served(
     tmp_path: Path, transport: str
 ) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house:
             async with open_client(house, transport, initialize=False) as client:
                 cookie = "c" * 64
@@ -59,7 +52,7 @@ async def test_what_follows_initialize_in_one_write_is_served(
 async def test_a_refused_version_leaves_the_connection_usable(
     tmp_path: Path, transport: str
 ) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house:
             async with open_client(house, transport, initialize=False) as client:
                 params: Json = {"protocolVersion": "1.2.0", "authCookie": "c" * 64}
@@ -73,57 +66,10 @@ async def test_a_refused_version_leaves_the_connection_usable(
 
 
 @every_transport
-async def test_malformed_messages_are_answered_and_the_connection_goes_on(
-    tmp_path: Path, transport: str
-) -> None:
-    with trio.fail_after(5):
-        async with open_front(tmp_path) as house, open_client(house, transport) as client:
-            await client.send_raw(b"{nonsense")
-            assert (await _error(client))["code"] == -32700
-            await client.send_raw(b"[]")
-            assert _code(await _error(client)) == "BATCH_UNSUPPORTED"
-            await client.send_raw(b'{"jsonrpc":"2.0","method":"health.ping"}')
-            await client.send_raw(b"   ")
-            error = await client.refused("no.such")
-            assert error["message"] == "unknown daemon method: no.such"
-            error = await client.refused("tool.cancel")
-            assert error["message"] == "daemon method is not implemented yet: tool.cancel"
-            assert (await client.call("health.ping"))["ok"] is True
-
-
-@every_transport
-async def test_a_message_over_the_limit_is_refused_and_closes(
-    tmp_path: Path, transport: str
-) -> None:
-    with trio.fail_after(10):
-        async with open_front(tmp_path, limits={"line_bytes": 10_000}) as house:
-            async with open_client(house, transport) as client:
-                await client.send_raw(b'"' + b"x" * 20_000 + b'"')
-                last = b""
-                while raw := await client.receive_raw():
-                    last = raw
-                if transport == "unix":
-                    assert b"MESSAGE_TOO_LARGE" in last
-            async with open_client(house, transport) as client:
-                assert (await client.call("health.ping"))["ok"] is True
-
-
-@every_transport
-async def test_200_short_requests_in_one_go_are_all_answered(
-    tmp_path: Path, transport: str
-) -> None:
-    with trio.fail_after(10):
-        async with open_front(tmp_path) as house, open_client(house, transport) as client:
-            ids = [await client.send("agent.list") for _ in range(200)]
-            for request_id in ids:
-                assert "result" in await client.answer(request_id)
-
-
-@every_transport
 async def test_events_come_before_the_attach_answer_and_live_ones_after(
     tmp_path: Path, transport: str
 ) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house, open_client(house, transport) as client:
             house.store.add_agent()
             house.store.delta("session_1", *map(str, range(500)))
@@ -135,13 +81,17 @@ async def test_events_come_before_the_attach_answer_and_live_ones_after(
             house.store.delta("session_1", "live")
             event = await client.event()
             assert cast("dict[str, Any]", event["params"])["sequence"] == 502
+            house.store.add_agent("agent_2", "session_2")
+            house.store.delta("session_2", *map(str, range(300)))
+            await client.call("agent.attach", {"agentId": "agent_2"})
+            assert _sequences(client.events) == list(range(1, 302))
 
 
 @every_transport
 async def test_a_message_is_answered_behind_the_last_event_of_its_turn(
     tmp_path: Path, transport: str
 ) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house, open_client(house, transport) as client:
             house.store.add_agent()
             await client.call("session.attach", {"sessionId": "session_1", "clientId": "c"})
@@ -165,35 +115,10 @@ async def test_a_message_is_answered_behind_the_last_event_of_its_turn(
 
 
 @every_transport
-async def test_a_cancelled_request_is_answered_once_and_before_the_cancel(
-    tmp_path: Path, transport: str
-) -> None:
-    with trio.fail_after(5):
-        async with open_front(tmp_path) as house, open_client(house, transport) as client:
-            house.store.add_agent()
-            params: Json = {"sessionId": "session_1", "content": "hi", "clientMessageId": "m1"}
-            request = await client.send("message.send", params)
-            wrong = await client.call("request.cancel", {"requestId": str(request)})
-            assert wrong == {"requestId": str(request), "cancelled": False}
-            cancel = await client.send("request.cancel", {"requestId": request, "reason": "no"})
-            first, second = await client.read(), await client.read()
-            assert first is not None
-            assert second is not None
-            assert (first["id"], second["id"]) == (request, cancel)
-            assert cast("dict[str, Any]", first["error"])["data"] == {
-                "code": "REQUEST_CANCELLED",
-                "requestId": request,
-                "reason": "no",
-            }
-            assert (await client.call("health.ping"))["ok"] is True
-            assert house.store.sessions["session_1"].messages["m1"].outcome == "interrupted"
-
-
-@every_transport
 async def test_a_lost_connection_does_not_interrupt_its_turn(
     tmp_path: Path, transport: str
 ) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house, open_client(house) as other:
             house.store.add_agent()
             params: Json = {"sessionId": "session_1", "content": "hi", "clientMessageId": "m1"}
@@ -211,7 +136,7 @@ async def test_a_lost_connection_does_not_interrupt_its_turn(
 
 @every_transport
 async def test_a_stop_answers_what_is_open_and_closes(tmp_path: Path, transport: str) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house, open_client(house, transport) as client:
             house.store.add_agent()
             request = await client.send("message.send", {"sessionId": "session_1", "content": "hi"})
@@ -228,7 +153,7 @@ async def test_a_stop_answers_what_is_open_and_closes(tmp_path: Path, transport:
 async def test_two_transports_see_the_same_events_and_a_cursor_misses_nothing(
     tmp_path: Path,
 ) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(20):
         async with open_front(tmp_path) as house, open_client(house, "unix") as unix:
             house.store.add_agent()
             attach: Json = {"sessionId": "session_1"}
@@ -249,30 +174,6 @@ async def test_two_transports_see_the_same_events_and_a_cursor_misses_nothing(
             mine = [event for event in unix.events if _sequences([event])]
             assert [event for event in seen if _sequences([event])] == mine[1:]
             assert _sequences(mine) == list(range(1, 9))
-
-
-@every_transport
-async def test_no_message_at_all_makes_it_fail(tmp_path: Path, transport: str) -> None:
-    pieces = [
-        b"{}",
-        b"null",
-        b'{"jsonrpc":"2.0","id":1}',
-        b'{"jsonrpc":"2.0","id":{},"method":"x"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"session.attach","params":{"sessionId":[]}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"message.send","params":{"sessionId":"x","content":{}}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"agent.create","params":{"objective":"\\ud800"}}',
-        b'{"jsonrpc":"2.0","id":9999999999999999999999,"method":"health.ping"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"\\u0000","params":{}}',
-        b"[" * 5000,
-        b'{"a":' * 200 + b"1" + b"}" * 200,
-    ]
-    with trio.fail_after(10):
-        async with open_front(tmp_path) as house, open_client(house, transport) as client:
-            for piece in pieces:
-                await client.send_raw(piece)
-            answers = [await client.read() for _ in pieces]
-            assert all(answer is not None for answer in answers)
-            assert (await client.call("health.ping"))["ok"] is True
 
 
 def _sequences(events: list[Json]) -> list[int]:

@@ -54,6 +54,10 @@ async def test_one_agent_end_to_end(home: Path) -> None:
     (tmp := home.parent / "note.txt").write_text("what stands there")
     assert "what stands there" in await ok(home, "send", agent["agentId"], f"read {tmp}")
     assert "made of 42" in await ok(home, "logs")
+    assert "begins anew" in await ok(home, "clear", agent["agentId"])
+    transcript = await ok(home, "logs")
+    assert "made of 42" in transcript, "the record stays"
+    assert "[notice] the history was cleared at " in transcript
     status = await ok(home, "status")
     assert "front" in status
     assert agent["agentId"] in status

@@ -211,7 +211,12 @@ async def test_a_question_is_asked_and_its_answer_passed_on(
 
 @pytest.mark.parametrize(
     ("status", "metadata", "code"),
-    [("idle", {}, 0), ("error", {}, 1), ("stopped", {}, 130), ("idle", {"interrupted": True}, 130)],
+    [
+        ("idle", {}, 0),
+        ("error", {}, 1),
+        ("stopped", {}, 130),
+        ("idle", {"outcome": "interrupted"}, 130),
+    ],
 )
 async def test_the_exit_status_is_that_of_the_turn(
     daemon: FakeDaemon, nursery: trio.Nursery, status: str, metadata: Params, code: int
@@ -237,7 +242,7 @@ async def test_ctrl_c_interrupts_the_turn(daemon: FakeDaemon, nursery: trio.Nurs
     async def turn(client: FakeClient) -> None:
         attached.set()
         await cancelled.wait()
-        await client.tell_status("idle", metadata={"interrupted": True})
+        await client.tell_status("idle", metadata={"outcome": "interrupted"})
 
     on_attach(daemon, turn, nursery)
     async with hanging(daemon, "run", "x") as process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from tests.support.daemon import (
     daemon_in,
     is_method,
     next_note,
-    within,
 )
 
 pytestmark = pytest.mark.slow
@@ -34,42 +32,6 @@ def error_of(answer: Json) -> tuple[int, object]:
     error: Json = answer["error"]  # type: ignore[assignment]
     data: Json = error.get("data", {})  # type: ignore[assignment]
     return int(str(error["code"])), data.get("code")
-
-
-PING = b'"jsonrpc":"2.0","id":1,"method":"health.ping"'
-
-MALFORMED = {
-    "not JSON": (b"{", -32700, None),
-    "invalid UTF-8": (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', -32700, None),
-    "NaN": (b"{" + PING + b',"params":{"a":NaN}}', -32700, None),
-    "too deep": (b"{" + PING + b',"params":' + b"[" * 5000 + b"]" * 5000 + b"}", -32700, None),
-    "a batch": (b"[{" + PING + b"}]", -32600, None),
-    "a scalar": (b"42", -32600, None),
-    "no version": (b'{"id":1,"method":"health.ping"}', -32600, 1),
-    "no method": (b'{"jsonrpc":"2.0","id":1}', -32600, 1),
-    "a null id": (b'{"jsonrpc":"2.0","id":null,"method":"health.ping"}', -32600, None),
-    "an empty id": (b'{"jsonrpc":"2.0","id":"","method":"health.ping"}', -32600, None),
-    "a fraction as id": (b'{"jsonrpc":"2.0","id":1.5,"method":"health.ping"}', -32600, None),
-    "a list as id": (b'{"jsonrpc":"2.0","id":[1],"method":"health.ping"}', -32600, None),
-    "an extra member": (b"{" + PING + b',"extra":1}', -32600, 1),
-    "an unknown method": (b'{"jsonrpc":"2.0","id":1,"method":"no.such"}', -32601, 1),
-    "a method for later": (b'{"jsonrpc":"2.0","id":1,"method":"daemon.reload"}', -32601, 1),
-    "params that are a list": (b"{" + PING + b',"params":[]}', -32602, 1),
-    "params that are null": (b"{" + PING + b',"params":null}', -32602, 1),
-    "an extra param": (b"{" + PING + b',"params":{"x":1}}', -32602, 1),
-}
-
-
-@pytest.mark.parametrize("case", MALFORMED)
-def test_malformed_input_is_answered_and_the_connection_stays_usable(
-    shared: RunningDaemon, case: str
-) -> None:
-    line, code, number = MALFORMED[case]
-    client = shared.client()
-    answer = ask(client, line)
-    assert error_of(answer)[0] == code
-    assert answer["id"] == number
-    assert client.call("health.ping")["ok"] is True
 
 
 @pytest.fixture(scope="module")
@@ -135,69 +97,9 @@ def test_a_request_that_cannot_be_carried_out_says_why(
     assert error["message"]
 
 
-def test_a_second_initialize_is_refused_and_a_version_can_be_tried_again(
-    shared: RunningDaemon,
-) -> None:
-    client = Client(shared.socket, initialize=False)
-    shared.clients.append(client)
-    with pytest.raises(Refusal) as refusal:
-        client.call("initialize", protocolVersion="1.2.0")
-    error: Json = refusal.value.args[0]
-    assert error["data"]["serverVersion"] == "1.0.0"  # type: ignore[index]
-    answer = client.call("initialize", protocolVersion="1.0.0")
-    methods = within(answer, "capabilities", "daemon.methods")
-    assert len(methods) == 42
-    assert methods["message.send"] is True
-    assert methods["daemon.reload"] is False
-    with pytest.raises(Refusal):
-        client.call("initialize", protocolVersion="1.0.0")
-    assert client.call("health.ping")["ok"] is True
-
-
-def test_the_first_message_must_initialize(shared: RunningDaemon) -> None:
-    client = Client(shared.socket, initialize=False)
-    shared.clients.append(client)
-    answer = ask(client, b"{" + PING + b"}")
-    assert error_of(answer)[0] == -32000
-    with pytest.raises(ConnectionError):
-        client.read()
-
-
-def websocket_head(daemon: RunningDaemon, **headers: str) -> bytes:
-    url = json.loads((daemon.home / "daemon.json").read_text())["websocket"]
-    host, _, port = url.removeprefix("ws://").rstrip("/").rpartition(":")
-    lines = {
-        "Host": f"{host}:{port}",
-        "Upgrade": "websocket",
-        "Connection": "Upgrade",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-        **headers,
-    }
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
-        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        sock.sendall(f"GET / HTTP/1.1\r\n{head}\r\n".encode())
-        return sock.recv(65536)
-
-
-def test_a_foreign_origin_or_host_is_refused_before_the_upgrade(shared: RunningDaemon) -> None:
-    assert websocket_head(shared).startswith(b"HTTP/1.1 101")
-    assert websocket_head(shared, Origin="http://localhost:3000").startswith(b"HTTP/1.1 101")
-    for origin in ("https://evil.example", "null", "https://localhost"):
-        assert websocket_head(shared, Origin=origin).startswith(b"HTTP/1.1 403")
-    assert websocket_head(shared, Host="evil.example").startswith(b"HTTP/1.1 4")
-
-
 def start(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-P", "-m", "roost.actors.app", "--home", str(home), *args]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_a_second_daemon_on_the_same_home_is_refused(shared: RunningDaemon) -> None:
-    ended = start(shared.home)
-    assert ended.returncode == 1
-    assert "already" in ended.stderr
-    assert shared.client().call("health.ping")["ok"] is True
 
 
 def test_a_home_that_is_a_link_or_open_to_all_is_refused(tmp_path: Path) -> None:
@@ -238,12 +140,6 @@ def test_a_stale_socket_and_pid_file_are_replaced(home: Path) -> None:
     (home / "daemon.pid").write_text("1\n")
     with daemon_in(home) as daemon:
         assert daemon.client().call("health.ping")["ok"] is True
-
-
-def test_cookie_and_socket_are_the_owners_only(shared: RunningDaemon) -> None:
-    for name, mode in {"daemon.cookie": 0o600, "daemon.sock": 0o600, ".": 0o700}.items():
-        assert os.stat(shared.home / name).st_mode & 0o777 == mode
-    assert len((shared.home / "daemon.cookie").read_text().strip()) == 64
 
 
 def test_an_agents_own_command_cannot_speak_to_the_daemon(daemon: RunningDaemon) -> None:

@@ -157,31 +157,6 @@ def test_the_first_decision_wins_and_the_others_are_told(daemon: RunningDaemon) 
         assert len(resolved) == 1
 
 
-def test_a_turn_goes_on_when_its_sender_disconnects(daemon: RunningDaemon) -> None:
-    sender = daemon.client()
-    _, session = create_agent(sender)
-    send_script(
-        sender, session, {"say": "x" * 50, "chunks": 50, "interval_ms": 5}, clientMessageId="m"
-    )
-    other = daemon.client()
-    attach(other, session)
-    sender.close()
-    next_note(other, status_is(session, "idle"))
-    said = "".join(str(p["delta"]) for p in carriers(other.notes, session) if "delta" in p)
-    assert said == "x" * 50
-
-
-def test_a_repeated_message_is_answered_and_not_run_twice(daemon: RunningDaemon) -> None:
-    client = daemon.client()
-    _, session = create_agent(client)
-    first = client.answer(send_script(client, session, {"say": "once"}, clientMessageId="m"))
-    again = client.answer(send_script(client, session, {"say": "once"}, clientMessageId="m"))
-    assert again["disposition"] == "duplicate"
-    assert again["turnId"] == first["turnId"]
-    with pytest.raises(Exception, match="CLIENT_MESSAGE_ID_CONFLICT"):
-        client.call("message.send", sessionId=session, content="other", clientMessageId="m")
-
-
 def test_a_full_disk_refuses_new_work_and_nothing_else(home: object) -> None:
     from tests.support.daemon import daemon_in
 

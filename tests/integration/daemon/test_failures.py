@@ -266,31 +266,6 @@ def test_when_root_and_guard_are_killed_the_next_start_sweeps_what_is_left(
     assert terminals(check_log(home)[session]) == ["agent.turn.failed"]
 
 
-def test_an_approval_survives_the_daemon_and_the_turn_goes_on_when_it_is_given(
-    home: Path, daemon: RunningDaemon
-) -> None:
-    client = daemon.client()
-    _, session = create_agent(client)
-    attach(client, session)
-    client.send("message.send", sessionId=session, content="$ echo alive", clientMessageId="m1")
-    next_note(client, is_method("event.permission_request", session))
-    os.kill(daemon.root_pid, signal.SIGKILL)
-    daemon.wait()
-    daemon.close_clients()
-    daemon.start()
-    client = daemon.client()
-    attach(client, session, "late")
-    request: Json = next_note(client, is_method("event.permission_request", session))["params"]  # type: ignore[assignment]
-    client.call("tool.approve", sessionId=session, requestId=request["requestId"])
-    answer = client.call(
-        "message.send", sessionId=session, content="$ echo alive", clientMessageId="m1"
-    )
-    assert answer["outcome"] == "completed"
-    kinds = [kind for _, _, kind in check_log(home)[session]]
-    assert kinds.count("tool.call.completed") == 1
-    assert kinds.count("user.message") == 1
-
-
 def test_a_clean_stop_leaves_nothing_and_restores_everything(home: Path) -> None:
     with daemon_in(home) as daemon:
         client = daemon.client()

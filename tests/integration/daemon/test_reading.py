@@ -107,7 +107,7 @@ def stored_bytes(home: Path) -> int:
         database.close()
 
 
-def test_a_client_that_does_not_read_costs_no_memory_and_gets_exactly_what_it_missed(
+def test_scenario_22_a_client_that_does_not_read_costs_no_memory_and_gets_exactly_what_it_missed(
     home: Path,
 ) -> None:
     """100 MB of events pass by it."""

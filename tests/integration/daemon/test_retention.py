@@ -75,7 +75,9 @@ def numbers(notes: list[Json], session: str) -> list[int]:
     ]
 
 
-def test_a_client_behind_what_was_removed_is_told_exactly_what_it_missed(home: Path) -> None:
+def test_scenario_20_a_client_behind_what_was_removed_is_told_exactly_what_it_missed(
+    home: Path,
+) -> None:
     with daemon_in(home, "retention.session_bytes=40000") as daemon:
         client = daemon.client()
         _, session = create_agent(client)
@@ -105,7 +107,7 @@ def test_a_client_behind_what_was_removed_is_told_exactly_what_it_missed(home: P
         assert not [note for note in client.notes if event_is(session, "event_gap")(note)]
 
 
-def test_a_client_behind_nothing_that_was_removed_gets_no_gap(home: Path) -> None:
+def test_scenario_20_a_client_behind_nothing_that_was_removed_gets_no_gap(home: Path) -> None:
     with daemon_in(home, "retention.session_bytes=40000") as daemon:
         client = daemon.client()
         _, session = create_agent(client)
@@ -177,7 +179,9 @@ def test_a_turn_that_fills_its_session_fails_and_disturbs_nobody(home: Path) -> 
         assert daemon.pid(agent) == pid
 
 
-def test_a_slow_client_overtaken_by_retention_is_told_of_each_event_it_missed(home: Path) -> None:
+def test_scenario_20_a_slow_client_overtaken_by_retention_is_told_of_each_event_it_missed(
+    home: Path,
+) -> None:
     settings = ("retention.session_bytes=300000", "limits.client_queue_bytes=65536")
     with daemon_in(home, *settings) as daemon:
         client = daemon.client()

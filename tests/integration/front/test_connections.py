@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from trio_websocket import ConnectionClosed
 
-from roost.actors.front import unix
+from roost.actors.front import socket_peer
 from tests.support.front import (
     COOKIE,
     Client,
@@ -290,7 +290,7 @@ async def test_who_has_sent_all_and_waits_for_nothing_is_closed(tmp_path: Path) 
 async def test_an_answer_of_many_bytes_is_read_to_its_end_after_the_end_of_the_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unix, "FINISH_SECONDS", 0.01)
+    monkeypatch.setattr(socket_peer, "FINISH_SECONDS", 0.01)
     with trio.fail_after(5):
         async with open_front(tmp_path) as house, open_client(house) as client:
             assert isinstance(client, UnixClient)

@@ -12,7 +12,8 @@ import trio
 
 from roost.actors.store.database import MIGRATIONS, open_database
 from roost.actors.store.opening import find_damage, make_sound
-from roost.actors.store.rescue import FOLDER, KEEP, LOSS, newest_report, read_wal, rescue, suspect
+from roost.actors.store.replacing import FOLDER, suspect
+from roost.actors.store.rescue import KEEP, LOSS, newest_report, read_wal, rescue
 from roost.actors.store.stamp import stamp
 from roost.actors.store.wal import FRAME, HEADER
 from roost.schemas import session

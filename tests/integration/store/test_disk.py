@@ -11,10 +11,11 @@ import msgspec
 import pytest
 import trio
 
-from roost.actors.store import intake
+from roost.actors.store import file, intake
 from roost.actors.store.room import RESERVE, Room
 from roost.schemas import session, turn
 from roost.schemas.base import Refused
+from roost.supervisor.errors import StartError
 from tests.support.store import (
     SECONDS,
     Front,
@@ -150,6 +151,43 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+def fill(folder: Path) -> Path:
+    """Take the last free page of a file system; return the file that holds it all."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as pages, suppress(OSError):
+        while True:
+            pages.write(bytes(4096))
+    return filler
+
+
+async def test_a_store_that_comes_back_to_a_full_disk_waits_for_space_and_a_cold_start_fails(
+    small_disk: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(small_disk) as store:
+        front = store.front()
+        _, session_id = await front.create()
+        await front.send(session_id)
+    monkeypatch.setattr(file, "FULL_PAUSE", 0.02)
+    filler = fill(small_disk)
+    path = small_disk / "store.db"
+    # Even the files beside it cannot be made.
+    opened = file.StoreFile(path, settings_with(), is_running=lambda _: False)
+    with pytest.raises(StartError, match="free some space"):
+        await opened.open(cold=True)
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+
+            async def free() -> None:
+                while "waits for space" not in caplog.text:  # noqa: ASYNC110 # it tries again and again
+                    await trio.sleep(0.02)
+                filler.unlink()
+
+            nursery.start_soon(free)
+            desk = await opened.open(cold=False)
+    assert desk.journal.session(session_id) is not None
+    opened.close()
+
+
 async def test_on_a_disk_that_is_really_full_a_turn_ends_and_all_goes_on_when_there_is_room(
     small_disk: Path,
 ) -> None:
@@ -161,10 +199,7 @@ async def test_on_a_disk_that_is_really_full_a_turn_ends_and_all_goes_on_when_th
         agent_id, session_id = await front.create()
         peer = await store.agent(agent_id, session_id)
         turn_id = await peer.begin(session_id, (await front.send(session_id)).message_id)
-        filler = small_disk / "filler"
-        with filler.open("wb", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(bytes(4096))
+        filler = fill(small_disk)
         # Without the space held back this does not fit.
         for _ in range(100):
             peer.draft(delta(session_id, turn_id, "x" * 4000))

@@ -151,8 +151,9 @@ def test_nothing_said_is_an_empty_conversation() -> None:
 
 def transcript(events: list[AnyEvent], max_bytes: int = 1000) -> Transcript:
     made = Transcript(max_bytes)
-    for sequence, found in enumerate(events, 1):
-        made.fold(found, sequence)
+    for sequence, found in reversed(list(enumerate(events, 1))):
+        if not made.fold_back(found, sequence):
+            break
     return made
 
 
@@ -167,7 +168,7 @@ def test_a_transcript_has_the_texts_of_both_and_what_tools_gave() -> None:
         ("a", "completed", '{"y":2,"z":1}'),
         ("b", "failed", "Error: no"),
     ]
-    assert (made.last_sequence, made.truncated) == (12, False)
+    assert not made.truncated
 
 
 def test_a_transcript_keeps_the_newest_texts_within_its_bound() -> None:
@@ -175,6 +176,37 @@ def test_a_transcript_keeps_the_newest_texts_within_its_bound() -> None:
     made = transcript(events, 100)
     assert [entry.sequence for entry in made.entries] == [9, 10]
     assert made.truncated
+
+
+def test_the_bound_of_a_transcript_is_that_of_its_texts_as_json() -> None:
+    events = story(*(said("\x01" * 10) for _ in range(10)))
+    assert [entry.sequence for entry in transcript(events, 130).entries] == [9, 10]
+    whole = transcript(events, 1)
+    assert [entry.sequence for entry in whole.entries] == [10], "the newest is always there"
+
+
+def test_outputs_over_the_bound_do_not_end_the_reading_of_texts() -> None:
+    steps = [call("requested", "a", tool_args={}), call("completed", "a", result="x" * 50)] * 3
+    made = transcript(story(user("hi"), *steps), 100)
+    assert [entry.text for entry in made.entries] == ["hi"]
+    assert len(made.outputs) == 1
+    assert made.truncated
+
+
+def test_a_gap_and_a_note_stand_where_they_belong() -> None:
+    made = Transcript()
+    made.fold_back(make("agent.message.completed", 9, content="b"), 9)
+    made.gap_back(5, 8)
+    made.note_back("cleared", 4)
+    made.gap_back(3, 3)
+    made.fold_back(make("user.message", 2, content="a"), 2)
+    assert [entry.text for entry in made.entries] == [
+        "a",
+        "event 3 damaged, left out",
+        "cleared",
+        "events 5 to 8 damaged, left out",
+        "b",
+    ]
 
 
 def test_a_long_output_is_cut_and_its_size_is_told() -> None:

@@ -61,6 +61,14 @@ def test_a_line_longer_than_the_limit_is_refused(stream: bytes) -> None:
         LineReader(5).feed(stream)
 
 
+def test_the_lines_before_one_that_is_too_long_are_told() -> None:
+    reader = LineReader(5)
+    assert reader.feed(b"on") == []
+    with pytest.raises(FrameTooLarge) as caught:
+        reader.feed(b"e\r\ntwo\n123456\nthree\n")
+    assert caught.value.before == [b"one", b"two"]
+
+
 def test_a_long_line_in_pieces_is_refused_when_the_limit_is_passed() -> None:
     reader = LineReader(5)
     assert reader.feed(b"123") == []

@@ -57,3 +57,26 @@ def test_a_reset_gives_a_working_child_its_whole_time_again() -> None:
     child.reset(1000.0)
     assert child.act(1000.0) == ""
     assert child.due == 1010.0
+
+
+def test_another_limit_begins_the_wait_anew() -> None:
+    child = Liveness(30.0)
+    child.set_working(True, 0.0)
+    assert child.act(10.0) == "ping"
+    assert child.silent(12.0) == 2.0
+    child.set_timeout(30.0, 12.0)
+    assert child.silent(12.0) == 2.0
+    child.set_timeout(3.0, 12.0)
+    assert (child.silent(12.0), child.due) == (0.0, 13.0)
+    assert child.act(13.0) == "ping"
+    child.pong()
+    assert child.silent(13.5) == 0.0
+    child.set_timeout(None, 14.0)
+    assert child.due == math.inf
+
+
+def test_a_limit_for_a_child_that_had_none_counts_from_now_on() -> None:
+    child = Liveness(None)
+    child.set_working(True, 0.0)
+    child.set_timeout(3.0, 10.0)
+    assert child.due == 11.0

@@ -569,3 +569,21 @@ async def test_a_stop_before_all_are_ready_is_a_failed_start(autojump_clock: Moc
         supervisor.stop("SIGTERM")
     assert failures == ["test was stopped before it was ready: SIGTERM"]
     assert stage.take() == "+a -a"
+
+
+async def test_a_stop_in_the_moment_in_which_a_child_gets_ready_ends_it(
+    autojump_clock: MockClock,
+) -> None:
+    stage = Stage()
+
+    def on_report(report: Report) -> None:
+        if report.event == "ready":
+            supervisor.stop("now")
+
+    supervisor = Supervisor(
+        "test", Strategy.ONE_FOR_ONE, [stage.spec("a"), stage.spec("b")], on_report=on_report
+    )
+    with trio.fail_after(60), pytest.raises(StartError, match="stopped before it was ready: now"):
+        await supervisor.run()
+    assert stage.take() == "+a -a"
+    assert supervisor.over.is_set()

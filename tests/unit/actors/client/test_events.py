@@ -8,6 +8,7 @@ import pytest
 from roost.actors.client.connection import Notification
 from roost.actors.client.events import (
     ApprovalAsked,
+    Cleared,
     Closed,
     Event,
     Lost,
@@ -76,7 +77,7 @@ def test_questions_are_read_with_their_options() -> None:
     ("status", "metadata", "code"),
     [
         ("idle", {}, 0),
-        ("idle", {"interrupted": True}, 130),
+        ("idle", {"outcome": "interrupted"}, 130),
         ("error", {}, 1),
         ("stopped", {}, 130),
     ],
@@ -107,6 +108,7 @@ def test_session_events_are_read_by_their_type() -> None:
     )
     assert read_inner("elicitation_resolved", requestId="c") == Settled("c", "answered")
     assert read_inner("event_gap", reason="retention", retiredCount=4) == Lost(4, "retention")
+    assert read_inner("history_cleared", timestamp=1) == Cleared()
     assert read_inner("session_closed", reason="done") == Closed("done")
 
 

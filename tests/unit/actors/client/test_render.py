@@ -6,6 +6,7 @@ import pytest
 
 from roost.actors.client.events import (
     ApprovalAsked,
+    Cleared,
     Event,
     StatusChanged,
     Text,
@@ -42,6 +43,12 @@ def test_text_goes_to_standard_output_alone() -> None:
     out, err = shown(Text("a"), Text("b\nc"), StatusChanged("idle"))
     assert out == "ab\nc\n"
     assert err == ""
+
+
+def test_a_cleared_history_is_a_line_of_its_own() -> None:
+    out, err = shown(Text("before"), Cleared(), Text("after"))
+    assert out == "before\nafter\n"
+    assert err == "--- the history was cleared; the agent begins anew ---\n"
 
 
 def test_a_line_of_text_ends_before_something_else_is_said() -> None:

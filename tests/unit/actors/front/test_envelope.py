@@ -155,3 +155,27 @@ def test_no_object_at_all_makes_it_fail(value: dict[str, object]) -> None:
     else:
         return
     assert fault.error is None or fault.error.code in ("INVALID_REQUEST", "PARSE_ERROR")
+
+
+@pytest.mark.parametrize("spelled", ["7.0", "7e0", "70e-1", '"x","id":7', 'null,"id":7'])
+def test_an_id_may_be_an_integer_spelled_as_a_float_and_the_last_of_two_counts(
+    spelled: str,
+) -> None:
+    line = b'{"jsonrpc":"2.0","id":%b,"method":"m","params":{"a":1}}' % spelled.encode()
+    request = decode_request(line)
+    assert (request.id, type(request.id), bytes(request.params)) == (7, int, b'{"a":1}')
+
+
+@pytest.mark.parametrize("spelled", ["7.5", "true", "null", '""', "[7]"])
+def test_what_is_no_id_is_refused_without_one(spelled: str) -> None:
+    line = b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % spelled.encode()
+    with pytest.raises(NotARequest) as caught:
+        decode_request(line)
+    assert caught.value.error is not None
+    assert (caught.value.error.code, caught.value.request_id) == ("INVALID_REQUEST", None)
+
+
+def test_the_id_of_a_refused_request_is_repeated_as_an_integer() -> None:
+    with pytest.raises(NotARequest) as caught:
+        decode_request(b'{"id":7.0,"method":"m"}')
+    assert caught.value.request_id == 7

@@ -241,3 +241,26 @@ def test_a_gap_has_the_sequence_of_the_last_lost_event() -> None:
 def test_the_published_schema_is_what_these_tests_hold_notifications_against() -> None:
     assert VALIDATOR is not None
     assert list(VALIDATOR.iter_errors({"jsonrpc": "2.0", "method": "event.nothing", "params": {}}))
+
+
+def test_a_cleared_history_is_told_with_the_time_in_its_id() -> None:
+    line = _read(notices.history_cleared(WHERE, 1_700_000_000_123))
+    at = "2023-11-14T22:13:20.123Z"
+    name = f"history-cleared-s-{at}"
+    assert line["params"] == {
+        "sessionId": "s",
+        "eventId": name,
+        "agentId": "a",
+        "acceptedAt": at,
+        "event": {
+            "id": name,
+            "type": "history_cleared",
+            "acceptedAt": at,
+            "payload": {"timestamp": 1_700_000_000_123},
+        },
+    }
+
+
+def test_no_stored_type_is_one_by_which_clients_end_a_turn_or_double_its_text() -> None:
+    types = {str(kind.__struct_config__.tag) for kind in stored.AnyEvent.__args__}
+    assert not types & {"agent_message", "error", "turn_complete"}

@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 from roost.actors.errors import DaemonError, InvalidArgument
 from roost.actors.front.daemon_door import DOOR
 from roost.actors.front.params import decode_params
+from roost.schemas.daemon import AgentList
 from roost.schemas.rpc import NO_PARAMS
 
 
@@ -124,10 +125,27 @@ def test_the_first_wrong_member_counts() -> None:
         _decode("agent.stop", {"b": 1, "agentId": 5})
 
 
-def test_absent_params_are_an_empty_object() -> None:
+def test_only_methods_without_any_may_come_without_params() -> None:
     assert decode_params("health.ping", DOOR.methods["health.ping"].params, NO_PARAMS) is not None
     with pytest.raises(InvalidArgument, match=r"agent.stop requires agentId"):
         decode_params("agent.stop", DOOR.methods["agent.stop"].params, NO_PARAMS)
+    with pytest.raises(InvalidArgument, match=r"daemon request params must be an object"):
+        decode_params("agent.list", DOOR.methods["agent.list"].params, NO_PARAMS)
+
+
+@pytest.mark.parametrize("limit", ["3.0", "3e0", "30e-1", '"x","limit":3'])
+def test_an_integer_may_be_spelled_as_a_float_and_the_last_of_two_members_counts(
+    limit: str,
+) -> None:
+    raw = msgspec.Raw(b'{"limit":%b}' % limit.encode())
+    assert decode_params("agent.list", AgentList, raw) == AgentList(limit=3)
+
+
+@pytest.mark.parametrize("limit", ["3.5", "0.0", "-1.0", "true", '3,"limit":"x"'])
+def test_what_is_no_positive_integer_is_still_refused(limit: str) -> None:
+    raw = msgspec.Raw(b'{"limit":%b}' % limit.encode())
+    with pytest.raises(InvalidArgument, match="'limit' must be a positive integer"):
+        decode_params("agent.list", AgentList, raw)
 
 
 @settings(max_examples=400, deadline=None)

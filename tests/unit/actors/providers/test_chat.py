@@ -318,3 +318,26 @@ def test_tokens_are_what_an_event_can_hold(counted: int, kept: int) -> None:
     reader, _ = reader_of(delta(content="a"), finish("stop"), usage(counted, counted))
     answer = reader.answer()
     assert (answer.input_tokens, answer.output_tokens) == (kept, kept)
+
+
+@pytest.mark.parametrize(
+    ("details", "cache"),
+    [
+        ({"cached_tokens": 80}, (80, 20)),
+        ({"cached_tokens": 0}, (0, 100)),
+        ({"cached_tokens": 10**30}, (100, 0)),
+        ({"cached_tokens": -1}, (0, 100)),
+        ({"cached_tokens": None}, (0, 0)),
+        ({}, (0, 0)),
+        ([1], (0, 0)),
+        (None, (0, 0)),
+    ],
+)
+def test_what_the_server_had_in_its_cache_is_read_where_it_says_so(
+    details: object, cache: tuple[int, int]
+) -> None:
+    counts = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}
+    used: Json = {"choices": [], "usage": {**counts, "total_tokens": 111}}
+    reader, _ = reader_of(delta(content="a"), finish("stop"), used)
+    answer = reader.answer()
+    assert (answer.cache_read, answer.cache_creation, answer.total_tokens) == (*cache, 111)

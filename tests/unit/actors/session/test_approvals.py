@@ -7,13 +7,13 @@ import pytest
 from roost.actors.session.approvals import (
     Grants,
     Judgement,
-    canonical_tool,
     judge,
     make_rules,
     operation_keys,
     permissions,
     plain_command,
 )
+from roost.schemas.tool_names import canonical_tool
 
 if TYPE_CHECKING:
     from roost.schemas.event import Risk

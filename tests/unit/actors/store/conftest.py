@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def book(tmp_path: Path) -> Iterator[Book]:
     made = Book(tmp_path, queued_messages=3, event_bytes=10_000)
     yield made
+    # Whatever a test has done, the figures that are kept are those that are there.
+    assert made.figures() == made.counted()
     made.close()
 
 

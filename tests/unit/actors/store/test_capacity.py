@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from roost.actors.store.capacity import FULL, RESERVED_EVENTS, Capacity
-from roost.schemas import agent, approval, event, session, turn
+from roost.schemas import agent, approval, archive, event, session, turn
 from roost.schemas.base import AgentId, CallId, Refused, SessionId, TurnId
 from tests.support.desk import Actor, Book, decoded, with_actor
 from tests.support.store import create_agent, delta, message, tool_event, unique
@@ -257,3 +257,17 @@ def test_one_session_too_many_is_refused_until_one_is_removed(small: Book) -> No
     while small.desk.retention.step() is not None:
         pass
     assert isinstance(small.ask(session.CreateSession(session=spec)), session.SessionRow)
+
+
+def test_an_import_is_refused_with_the_same_words_as_a_new_session(small: Book) -> None:
+    for number in range(3):
+        small.ask(create_agent(f"agent_{number}", f"s-{number}"))
+    begin = archive.BeginImport(
+        import_id="import-one", session_id=SessionId("s-x"), first_sequence=1
+    )
+    created, imported = small.ask(create_agent("agent_x", "s-x")), small.ask(begin)
+    assert isinstance(created, Refused)
+    assert (
+        created.message == "there are 3 sessions already; closed ones count until they are removed"
+    )
+    assert imported == created

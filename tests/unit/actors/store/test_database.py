@@ -128,3 +128,52 @@ async def test_a_lock_that_is_never_given_up_ends_the_wait(
     assert scope.cancelled_caught
     os.close(held)
     os.close(await lock_database(tmp_path / "store.db"))
+
+
+def test_a_file_of_the_second_format_is_brought_up_with_what_can_be_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    newest = database.MIGRATIONS
+    monkeypatch.setattr(database, "MIGRATIONS", newest[:2])
+    old = open_database(path, wal_autocheckpoint=4000)
+    sessions = [(1, 5, 30, 4), (2, 2, 0, 0), (3, 3, 7, 1)]
+    for key, turns, tokens_in, tokens_out in sessions:
+        old.execute(
+            "insert into sessions(key, session_id, agent_id, created_at, spec, turns, input_tokens,"
+            " output_tokens, cleared_after) values(?, ?, 'a', 0, x'', ?, ?, ?, 9)",
+            (key, f"s{key}", turns, tokens_in, tokens_out),
+        )
+    # Of the first one's five turns two are gone; of the others one failed and one was interrupted.
+    for turn_id, session, outcome in [
+        ("t1", 1, "completed"),
+        ("t2", 1, "failed"),
+        ("t3", 1, "interrupted"),
+        ("t4", 2, "completed"),
+        ("t5", 2, "completed"),
+    ]:
+        old.execute(
+            "insert into turns(turn_id, session, message_id, generation, state, outcome,"
+            " first_sequence) values(?, ?, 'm', 1, 'ended', ?, 1)",
+            (turn_id, session, outcome),
+        )
+    # An imported session has events only.
+    old.execute(
+        "insert into events(session, sequence, event_id, type, turn_id, body, crc)"
+        " values(3, 1, 'e', 'agent.turn.failed', 't', x'', 0)"
+    )
+    old.execute(
+        "insert into tool_ledger(session, call_id, fingerprint, state, at)"
+        " values(1, 'c', x'', 'running', 0)"
+    )
+    old.close()
+    monkeypatch.setattr(database, "MIGRATIONS", newest)
+    new = open_database(path, wal_autocheckpoint=4000)
+    assert pragma(new, "user_version") == len(newest)
+    found = new.execute(
+        "select completed, total_tokens, requests, cache_read, cache_creation, cleared_after,"
+        " cleared_at from sessions order by key"
+    ).fetchall()
+    assert found == [(3, 34, 0, 0, 0, 9, 0), (2, 0, 0, 0, 0, 9, 0), (2, 8, 0, 0, 0, 9, 0)]
+    assert new.execute("select cancel_reason from tool_ledger").fetchone() == (None,)
+    new.close()

@@ -532,8 +532,9 @@ def test_the_figures_count_what_is_there(book: Book) -> None:
     started = tool_event(event.ToolCallStarted, actor.session_id, turn_id, "b")
     actor.send(actor.draft(started))
     counts = book.read(session.Count())
+    work = session.AgentWork(actor.agent_id, 1, 0, 1)
     assert counts == session.Counts(
-        active=1, closed=1, agents=2, turns_open=1, calls_open=1, pending=1, events=7
+        active=1, closed=1, agents=2, turns_open=1, calls_open=1, pending=1, events=7, work=(work,)
     )
     book.close()
     book.open()

@@ -1,0 +1,40 @@
+"""The command connect: the daemon's protocol on standard input and output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import click
+
+from roost.actors.client.bridge import Bridge
+from roost.actors.client.context import Context, pass_context
+from roost.actors.client.errors import ClientError
+from roost.actors.client.launch import ensure_daemon
+
+
+@click.command()
+@pass_context
+def connect(context: Context) -> None:
+    """Speak the daemon's protocol on standard input and output.
+
+    One JSON object a line. After the end of the input the open requests are answered, then it ends (0); with the daemon
+    it ends with 3, when nobody reads the output with 1, when interrupted with 130 (SIGTERM: 143).
+    """
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        raise ClientError("standard input and output must be open")
+    target = _take_stdout()
+    home = context.home
+    if context.run(lambda: ensure_daemon(home)):
+        click.echo(f"started a daemon in {home.path}", err=True)
+    Bridge(home, sys.stdin.fileno(), target).run()
+
+
+def _take_stdout() -> int:
+    """Return a descriptor for the protocol; what else is printed goes to standard error from now on."""
+    stdout = sys.stdout.fileno()
+    target = os.dup(stdout)
+    with contextlib.suppress(OSError):
+        os.dup2(2, stdout)
+    return target

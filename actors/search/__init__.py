@@ -1,0 +1,1 @@
+"""The search service: files and directories by approximate name."""

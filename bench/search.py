@@ -1,0 +1,150 @@
+"""How long does fs.fuzzy_search take in 100,000 files, and how long do the pings of another connection wait meanwhile?
+
+Answers are of a warm index, each after a file was created that must be found in every tenth. Pings are sent one after the
+other, two milliseconds apart, in turns with nobody searching and with somebody searching without a pause.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from bench.daemon import Client, Daemon, cpu_seconds, running_daemon
+from bench.report import Figure, at_most
+
+FILES = 100_000
+WARM = 240
+ROUNDS = 6
+PINGS = 1_000
+PAUSE = 0.002
+WARM_MS = 10.0
+DELAY_MS = 5.0
+WORDS = (  # noqa: SIM905 - thirty of them in two lines
+    "agent session command message store front actor zygote router fuzzy search file index parser token stream model"
+    " provider client server config utils test helper runtime bridge codec layout theme plugin hook event queue"
+).split()
+QUERIES = (  # noqa: SIM905
+    "sesfront agentzyg cmdstorepy message_queue src/actor/config mf2 fuzidx strmodel qhook zygtheme tokstr9 confutil"
+    " clsrvjson a er rtr ssf pars sess t1 json parser utils/test server_c"
+).split()
+
+
+def run() -> list[Figure]:
+    root = Path(tempfile.mkdtemp(prefix="roost-tree-"))
+    try:
+        make_tree(root)
+        with running_daemon() as daemon:
+            return [*_answers(daemon, root), *_pings(daemon, root)]
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def make_tree(root: Path) -> None:
+    """Make the files, in some 10,000 directories of a work tree with rules."""
+    chance = random.Random(1)
+    left = FILES
+    (root / ".git").mkdir()
+    (root / ".gitignore").write_text("node_modules/\nbuild/\n*.log\n!keep.log\n/tmp/**\n")
+    while left > 0:
+        levels = range(chance.randrange(2, 6))
+        names = [chance.choice(WORDS) + (str(chance.randrange(40)) if n else "") for n in levels]
+        folder = root.joinpath(*names)
+        folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(chance.randrange(5, 40)):
+            end = chance.choice(["py", "ts", "rs", "md", "json"])
+            name = f"{chance.choice(WORDS)}_{chance.choice(WORDS)}{chance.randrange(999)}.{end}"
+            if left and not (folder / name).exists():
+                (folder / name).write_text("")
+                left -= 1
+
+
+def _search(client: Client, query: str, root: Path) -> tuple[float, list[dict[str, object]]]:
+    """Return the milliseconds of one search and what it found."""
+    began = time.perf_counter()
+    answer = client.call("fs.fuzzy_search", query=query, roots=[str(root)])
+    took = (time.perf_counter() - began) * 1e3
+    return took, answer["files"]  # type: ignore[return-value]
+
+
+def _pid(daemon: Daemon) -> int:
+    return next(int(str(node["pid"])) for node in daemon.tree() if node["childId"] == "search")
+
+
+def _answers(daemon: Daemon, root: Path) -> list[Figure]:
+    client = daemon.client()
+    first, found = _search(client, "sesfront", root)
+    assert len(found) == 50
+    pid = _pid(daemon)
+    before = cpu_seconds(pid)
+    times: list[float] = []
+    for number in range(WARM):
+        name = f"quite_new{number}.xyz"
+        (root / "agent" / name).write_text("")
+        query = name if number % 10 == 0 else QUERIES[number % len(QUERIES)]
+        took, found = _search(client, query, root)
+        assert number % 10 or found[0]["file_name"] == name, "a new file is not found"
+        times.append(took)
+    used = (cpu_seconds(pid) - before) / WARM * 1e3
+    client.close()
+    times.sort()
+    p99 = times[len(times) * 99 // 100]
+    return [
+        Figure(f"first answer in {FILES:,} files: the walk included", f"{first:,.0f} ms"),
+        at_most(
+            f"warm answer, p50 of {WARM} ({len(QUERIES)} queries, a new file before each)"
+            f"; p10 {times[len(times) // 10]:.1f} ms, p99 {p99:.1f} ms; {used:.1f} ms of CPU each",
+            statistics.median(times),
+            WARM_MS,
+            "ms",
+        ),
+    ]
+
+
+def _pings(daemon: Daemon, root: Path) -> list[Figure]:
+    pinging, searching = daemon.client(), daemon.client()
+    quiet: list[list[float]] = []
+    busy: list[list[float]] = []
+    for _ in range(ROUNDS):
+        quiet.append(_ping(pinging))
+        stop = threading.Event()
+        thread = threading.Thread(target=_keep_searching, args=(searching, root, stop))
+        thread.start()
+        busy.append(_ping(pinging))
+        stop.set()
+        thread.join()
+    calm, loaded = (sorted(t for one in rounds for t in one) for rounds in (quiet, busy))
+    more = statistics.median(
+        max(with_) - max(without) for with_, without in zip(busy, quiet, strict=True)
+    )
+    name = (
+        f"longest of {PINGS} pings while another connection searches without a pause, less the longest without"
+        f" (median of {ROUNDS} pairs; p50 {statistics.median(loaded):.2f} and {statistics.median(calm):.2f} ms,"
+        f" p99 {loaded[len(loaded) * 99 // 100]:.2f} and {calm[len(calm) * 99 // 100]:.2f} ms,"
+        f" longest {loaded[-1]:.1f} and {calm[-1]:.1f} ms)"
+    )
+    pinging.close()
+    searching.close()
+    return [at_most(name, more, DELAY_MS, "ms")]
+
+
+def _ping(client: Client) -> list[float]:
+    times: list[float] = []
+    for _ in range(PINGS):
+        began = time.perf_counter()
+        client.call("health.ping")
+        times.append((time.perf_counter() - began) * 1e3)
+        time.sleep(PAUSE)
+    return times
+
+
+def _keep_searching(client: Client, root: Path, stop: threading.Event) -> None:
+    number = os.getpid()
+    while not stop.is_set():
+        _search(client, QUERIES[number % len(QUERIES)], root)
+        number += 1

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roost.actors.search import watch
+from roost.actors.search.corpus import DIRECTORY, FILE
+from roost.actors.search.index import Index
+from roost.actors.search.matching import Cancelled
+from roost.actors.search.watch import Allowance
+from tests.support.trees import deep_tree, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Make = Callable[..., Index]
+
+
+LEVELS = 2_200
+
+
+def never() -> bool:
+    return False
+
+
+def paths(index: Index) -> list[str]:
+    """What is below the root now; directories end with a slash."""
+    corpus = index.refresh(never)
+    return sorted(path + "/" * (kind == DIRECTORY) for path, kind in corpus)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory, in no work tree and with no rules of the user's."""
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / "root").mkdir()
+    return Path(os.path.realpath(tmp_path / "root"))
+
+
+@pytest.fixture(params=[True, False], ids=["watched", "compared"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[Index] = []
+
+    def make_index(root: Path, *, watches: int = 1_000, most: int = 100_000) -> Index:
+        index = Index(str(root), Allowance(watches), most=most, watched=request.param)
+        made.append(index)
+        return index
+
+    yield make_index
+    for index in made:
+        index.close()
+
+
+def test_scenario_48_a_file_created_just_before_is_found(root: Path, make: Make) -> None:
+    fill(root, "a/one", "b/two")
+    index = make(root)
+    assert paths(index) == ["a/", "a/one", "b/", "b/two"]
+    fill(root, "a/new", "c/d/deep")
+    assert paths(index) == ["a/", "a/new", "a/one", "b/", "b/two", "c/", "c/d/", "c/d/deep"]
+    fill(root, "c/d/later", "top")
+    (root / "a" / "one").unlink()
+    assert paths(index) == [
+        "a/",
+        "a/new",
+        "b/",
+        "b/two",
+        "c/",
+        "c/d/",
+        "c/d/deep",
+        "c/d/later",
+        "top",
+    ]
+
+
+def test_moved_removed_and_replaced_directories_are_followed(root: Path, make: Make) -> None:
+    fill(root, "a/x/one", "b/two")
+    index = make(root)
+    paths(index)
+    (root / "a").rename(root / "c")
+    assert paths(index) == ["b/", "b/two", "c/", "c/x/", "c/x/one"]
+    fill(root, "c/x/more", "a")
+    shutil.rmtree(root / "b")
+    fill(root, "b/three")
+    assert paths(index) == ["a", "b/", "b/three", "c/", "c/x/", "c/x/more", "c/x/one"]
+    (root / "a").unlink()
+    (root / "b").rename(root / "a")
+    fill(root, "a/four")
+    assert paths(index) == ["a/", "a/four", "a/three", "c/", "c/x/", "c/x/more", "c/x/one"]
+    shutil.rmtree(root)
+    root.mkdir()
+    fill(root, "again")
+    assert paths(index) == ["again"]
+
+
+def test_scenario_48_rules_inside_a_work_tree(root: Path, make: Make) -> None:
+    fill(root, ".git/config", ".git/info/x", "build/out", "src/a.log", "src/keep.log", "src/b.py")
+    fill(root, "src/sub/c.tmp", "src/sub/.git/x", "notes/d.tmp", ".hidden")
+    (root / ".gitignore").write_text("*.log\nbuild/\n!keep.log\n")
+    (root / "src" / ".gitignore").write_text("*.tmp\n")
+    (root / "src" / "sub" / ".gitignore").write_text("!c.tmp\n")
+    (root / ".git" / "info" / "exclude").write_text("notes\n")
+    index = make(root)
+    assert paths(index) == [
+        ".gitignore",
+        ".hidden",
+        "src/",
+        "src/.gitignore",
+        "src/b.py",
+        "src/keep.log",
+        "src/sub/",
+        "src/sub/.gitignore",
+        "src/sub/c.tmp",
+    ]
+    (root / ".git" / "info" / "exclude").unlink()
+    (root / "src" / "sub" / ".gitignore").unlink()
+    assert paths(index) == [
+        ".gitignore",
+        ".hidden",
+        "notes/",
+        "notes/d.tmp",
+        "src/",
+        "src/.gitignore",
+        "src/b.py",
+        "src/keep.log",
+        "src/sub/",
+    ]
+    (root / "src" / ".gitignore").write_text("b.py\nsub\n*.log\n")
+    assert "src/b.py" not in paths(index)
+    shutil.rmtree(root / ".git")
+    assert "build/out" in paths(index)
+
+
+def test_scenario_48_outside_a_work_tree_only_ignore_files_count(root: Path, make: Make) -> None:
+    fill(root, "a.log", "b.tmp", "sub/b.tmp", "sub/c")
+    (root / ".gitignore").write_text("*.log\n")
+    (root / ".ignore").write_text("*.tmp\n")
+    index = make(root)
+    assert paths(index) == [".gitignore", ".ignore", "a.log", "sub/", "sub/c"]
+    (root / "sub" / ".ignore").write_text("!b.tmp\nc\n")
+    assert paths(index) == [".gitignore", ".ignore", "a.log", "sub/", "sub/.ignore", "sub/b.tmp"]
+
+
+def test_scenario_48_rules_above_the_root_and_a_root_that_is_ignored(
+    root: Path, make: Make
+) -> None:
+    fill(root, ".git/config", "build/build/x", "build/a.log", "build/b.tmp", "build/c")
+    (root / ".gitignore").write_text("build/\n*.log\n/build/c\n")
+    (root / ".ignore").write_text("*.tmp\n!a.log\n")
+    assert paths(make(root / "build")) == []
+    (root / ".gitignore").write_text("/build/\n*.log\n/build/c\n")
+    assert paths(make(root / "build")) == ["build/", "build/x"]
+
+
+def test_scenario_48_rules_of_the_user_and_of_an_external_git_directory(
+    root: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, git = root.parent / "home", root.parent / "elsewhere"
+    fill(home, ".config/git/ignore", "mine")
+    fill(git, "info/exclude")
+    fill(root, "a.one", "b.two", "c.three", "d.four")
+    monkeypatch.setenv("HOME", str(home))
+    (home / ".gitconfig").write_text("[user]\n\tname = x\n[core]\n\texcludesFile = ~/mine\n")
+    (home / "mine").write_text("*.one\n*.two\n")
+    (home / ".config" / "git" / "ignore").write_text("!*.two\n*.three\n")
+    (git / "info" / "exclude").write_text("!c.three\n*.four\n")
+    index = make(root)
+    assert paths(index) == ["a.one", "b.two", "c.three", "d.four"]
+    (root / ".git").write_text("gitdir: ../elsewhere\n")
+    assert paths(index) == ["b.two", "c.three"]
+
+
+def test_scenario_48_loops_of_links_end_and_links_do_not_lead_out(root: Path, make: Make) -> None:
+    fill(root, "a/file", "z/other", "../outside/secret", "../outside.txt")
+    (root / "a" / "loop").symlink_to("..")
+    (root / "a" / "again").symlink_to("../a")
+    (root / "b").symlink_to("z")
+    (root / "self").symlink_to("self")
+    (root / "broken").symlink_to("nowhere")
+    (root / "out").symlink_to("../outside")
+    (root / "out.txt").symlink_to("../outside.txt")
+    (root / "twice").symlink_to("a/file")
+    index = make(root)
+    assert paths(index) == ["a/", "a/file", "b/", "b/other", "out.txt"]
+    fill(root, "z/new", "nowhere")
+    assert paths(index) == ["a/", "a/file", "b/", "b/new", "b/other", "broken", "out.txt"]
+    (root / "b").unlink()
+    assert paths(index) == ["a/", "a/file", "broken", "out.txt", "z/", "z/new", "z/other"]
+
+
+def test_names_are_visited_in_order_and_devices_are_left_out(root: Path, make: Make) -> None:
+    fill(root, "b", "target/x")
+    os.mkfifo(root / "pipe")
+    (root / "a").symlink_to("b")
+    (root / "zlink").symlink_to("target")
+    assert paths(make(root)) == ["a", "target/", "target/x"]
+
+
+def test_a_tree_deeper_than_a_path_may_be_long(root: Path, make: Make) -> None:
+    index = make(root, watches=10_000)
+    with deep_tree(root, LEVELS) as handle:
+        os.close(os.open("leaf", os.O_CREAT, dir_fd=handle))
+        assert len(index.refresh(never)) == LEVELS + 1
+        os.close(os.open("late", os.O_CREAT, dir_fd=handle))
+        assert ("d/" * LEVELS + "late", FILE) in set(index.refresh(never))
+
+
+def test_without_enough_watches_directories_are_compared(root: Path, make: Make) -> None:
+    fill(root, "a/one", "b/two")
+    allowance = Allowance(2)
+    index = Index(str(root), allowance, most=100)
+    assert paths(index) == ["a/", "a/one", "b/", "b/two"]
+    assert not index.watched
+    fill(root, "b/three", "c/four")
+    assert paths(index) == ["a/", "a/one", "b/", "b/three", "b/two", "c/", "c/four"]
+    other = Index(str(root / "a"), allowance, most=100)
+    assert paths(other) == ["one"]
+    assert other.watched
+    other.close()
+
+
+def test_watches_that_run_out_later_are_given_up(root: Path) -> None:
+    fill(root, "a/one")
+    index = Index(str(root), Allowance(2), most=100)
+    paths(index)
+    assert index.watched
+    fill(root, "b/two")
+    assert paths(index) == ["a/", "a/one", "b/", "b/two"]
+    assert not index.watched
+
+
+def test_lost_events_lead_to_a_new_walk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(root, "a/one")
+    index = Index(str(root), Allowance(100), most=100)
+    paths(index)
+    fill(root, "a/two")
+    real = watch.Watcher.read
+
+    def lose(watcher: watch.Watcher) -> list[watch.Event]:
+        real(watcher)
+        monkeypatch.setattr(watch.Watcher, "read", real)
+        return [watch.Event(-1, watch.OVERFLOW, "")]
+
+    monkeypatch.setattr(watch.Watcher, "read", lose)
+    assert paths(index) == ["a/", "a/one", "a/two"]
+    index.close()
+
+
+def test_a_cancelled_walk_goes_on_where_it_stopped(root: Path, make: Make) -> None:
+    fill(root, *(f"{number % 10}/file{number}" for number in range(700)))
+    index = make(root)
+    with pytest.raises(Cancelled):
+        index.refresh(lambda: True)
+    fill(root, "0/new")
+    asked = 0
+
+    def count() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    assert len(index.refresh(count)) == 711
+    assert asked <= 3
+
+
+def test_what_lies_beyond_the_bound_is_not_found(root: Path, make: Make) -> None:
+    fill(root, *(f"file{number}" for number in range(20)))
+    assert len(paths(make(root, most=5))) == 5
+
+
+def test_unreadable_directories_are_skipped_until_they_can_be_read(root: Path, make: Make) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("nothing is unreadable for the superuser")
+    fill(root, "a/one", "b/two")
+    (root / "a").chmod(0)
+    index = make(root)
+    assert paths(index) == ["a/", "b/", "b/two"]
+    (root / "a").chmod(0o700)
+    assert paths(index) == ["a/", "a/one", "b/", "b/two"]
