@@ -502,7 +502,11 @@ async def test_a_connection_without_room_is_asked_for_it_once(
                 house.store.delta("session_1", "x" * 50_000)
                 await trio.testing.wait_all_tasks_blocked()
             waiting: list[Callable[[], None]] = []
-            monkeypatch.setattr(connection, "when_room", lambda found, _: waiting.append(found))
+
+            def when_room(callback: Callable[[], None], most: int | None = None) -> None:
+                waiting.append(callback)
+
+            monkeypatch.setattr(connection, "when_room", when_room)
             for _ in range(50):
                 house.store.delta("session_1", "y")
                 await trio.testing.wait_all_tasks_blocked()
