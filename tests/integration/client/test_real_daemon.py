@@ -74,7 +74,7 @@ async def test_a_decision_can_be_made_from_elsewhere(home: Path) -> None:
             pass
     assert pending[0]["input"] == {"command": "echo allowed"}
     assert "dangerFullAccess" in pending[0]["reason"]
-    assert "approved" in await ok(home, "approve", pending[0]["request_id"])
+    assert "approved" in await ok(home, "approve", pending[0]["requestId"])
     with trio.fail_after(LIMIT):
         while json.loads(await ok(home, "ps", "--json"))[0]["status"] != "idle":
             pass
