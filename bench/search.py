@@ -6,13 +6,13 @@ other, two milliseconds apart, in turns with nobody searching and with somebody 
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
 import shutil
 import statistics
 import tempfile
-import threading
 import time
+from multiprocessing import Process
 from pathlib import Path
 
 from bench.daemon import Client, Daemon, cpu_seconds, running_daemon
@@ -107,17 +107,17 @@ def _answers(daemon: Daemon, root: Path) -> list[Figure]:
 
 
 def _pings(daemon: Daemon, root: Path) -> list[Figure]:
-    pinging, searching = daemon.client(), daemon.client()
+    pinging = daemon.client()
     quiet: list[list[float]] = []
     busy: list[list[float]] = []
     for _ in range(ROUNDS):
         quiet.append(_ping(pinging))
-        stop = threading.Event()
-        thread = threading.Thread(target=_keep_searching, args=(searching, root, stop))
-        thread.start()
+        # In a process of its own, for two threads would wait for each other's lock.
+        searching = Process(target=_keep_searching, args=(daemon, root), daemon=True)
+        searching.start()
         busy.append(_ping(pinging))
-        stop.set()
-        thread.join()
+        searching.terminate()
+        searching.join()
     calm, loaded = (sorted(t for one in rounds for t in one) for rounds in (quiet, busy))
     more = statistics.median(
         max(with_) - max(without) for with_, without in zip(busy, quiet, strict=True)
@@ -129,7 +129,6 @@ def _pings(daemon: Daemon, root: Path) -> list[Figure]:
         f" longest {loaded[-1]:.1f} and {calm[-1]:.1f} ms)"
     )
     pinging.close()
-    searching.close()
     return [at_most(name, more, DELAY_MS, "ms")]
 
 
@@ -143,8 +142,7 @@ def _ping(client: Client) -> list[float]:
     return times
 
 
-def _keep_searching(client: Client, root: Path, stop: threading.Event) -> None:
-    number = os.getpid()
-    while not stop.is_set():
-        _search(client, QUERIES[number % len(QUERIES)], root)
-        number += 1
+def _keep_searching(daemon: Daemon, root: Path) -> None:
+    client = daemon.client()
+    for query in itertools.cycle(QUERIES):
+        _search(client, query, root)

@@ -122,7 +122,8 @@ class FrontActor(ProcessActor):
         log, limits, services = settings.log, settings.limits, self.services
         adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
         services.configure(settings)
-        for gateway in (services.store, services.providers, *services.agents.values()):
+        ways = (services.store, services.search, services.providers, *services.agents.values())
+        for gateway in ways:
             if gateway.link is not None:
                 gateway.link.set_bound(limits.link_bytes)
         for connection in self.unix.connections:

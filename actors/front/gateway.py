@@ -16,7 +16,7 @@ from roost.supervisor.errors import ActorGone, LinkFull
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roost.actors.front.timers import Timers
+    from roost.actors.front.timers import Timer, Timers
     from roost.supervisor.link import Answer, Link
 
 MAX_WAITING = 8192
@@ -83,7 +83,7 @@ class Gateway:
         self._waits = waits
         self._waiting: deque[_Call[Message]] = deque()
         self._calls: deque[_Call[Message]] = deque()
-        self._armed = False
+        self._timer: Timer | None = None
         self._bulky: deque[Callable[[], None]] = deque()
         self._bulky_open = 0
         self._starting = False
@@ -138,7 +138,7 @@ class Gateway:
         call = _Call(self, message, shape, trio.current_time() + self._timeout, repeat)
         self._drop_done()
         self._calls.append(call)  # type: ignore[arg-type]  # a call's own shape only matters to itself
-        if not self._armed:
+        if self._timer is None:
             self._arm()
         self.on_call()
         if self.link is None:
@@ -209,13 +209,14 @@ class Gateway:
             calls.popleft()
 
     def _arm(self) -> None:
-        self._armed = True
+        if self._timer is not None:
+            self._timer.cancel()
         seconds = self._calls[0].deadline - trio.current_time()
-        self._timers.after(seconds, self._expire)
+        self._timer = self._timers.after(seconds, self._expire)
 
     def _expire(self) -> None:
         """All calls have the same time, so the oldest is the first to run out of it."""
-        self._armed = False
+        self._timer = None
         now = trio.current_time()
         while self._calls and (self._calls[0].promise.done or self._calls[0].deadline <= now):
             call = self._calls.popleft()

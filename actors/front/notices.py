@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from roost.schemas.agent import AgentStatus
     from roost.schemas.approval import PendingRow
-    from roost.schemas.session import MessageChanged, SessionRow
+    from roost.schemas.session import MessageChanged
 
 _encode = msgspec.json.Encoder().encode
 _HEADS: dict[type[EventParams], bytes] = {
@@ -242,13 +242,6 @@ def history_cleared(where: Where, cleared_at: int) -> bytes:
     payload: JsonObject = {"timestamp": cleared_at}
     inner = InnerEvent(id=event_id, type="history_cleared", accepted_at=at, payload=payload)
     return _session_event(where, event_id, at, inner)
-
-
-def session_ended(where: Where, event_id: str, row: SessionRow) -> bytes:
-    """Return the line that tells a client whose session is closed already that nothing more will come."""
-    payload: JsonObject = {"reason": row.close_reason} if row.close_reason else {}
-    inner = InnerEvent(id=event_id, type="session_closed", payload=payload)
-    return _session_event(where, event_id, stamp(row.closed_at), inner)
 
 
 def _questions(row: PendingRow) -> list[JsonObject]:

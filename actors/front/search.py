@@ -50,6 +50,7 @@ class _UnderWay:
         self._search = Search(
             number=call.services.next_search(), query=params.query, roots=tuple(params.roots)
         )
+        self._asked: Promise[Found] = Promise()
         self._again = True
 
     def begin(self) -> None:
@@ -77,7 +78,7 @@ class _UnderWay:
             gateway.disconnect(gateway.link)
         if gateway.link is None:
             self._services.root.cast(StartService(name=SERVICE))
-        answer = gateway.ask(self._search, Found, repeat=False)
+        answer = self._asked = gateway.ask(self._search, Found, repeat=False)
 
         def take() -> None:
             try:
@@ -109,6 +110,8 @@ class _UnderWay:
     def _stop(self) -> None:
         self._again = False
         self._services.search.cast(StopSearch(number=self._search.number))
+        # What still waits for a link is not sent over the next one.
+        self._asked.resolve(Found())
 
 
 def _check(params: FuzzySearch) -> None:

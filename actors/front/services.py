@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from roost.actors.errors import DaemonError
+from roost.actors.errors import DaemonError, Internal
 from roost.actors.front.attachments import Attachments
 from roost.actors.front.clock import now_ms
 from roost.actors.front.fanout import Fanout
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from roost.schemas.boot import Boot
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 MAX_KNOWN_AGENTS = 65_536
 READERS = 4
@@ -152,3 +155,6 @@ def _try(function: Callable[[], T]) -> T | DaemonError:
         return error.with_traceback(None)
     except OSError as error:
         return DaemonError("INTERNAL", f"the disk failed: {error.strerror}")
+    except Exception:  # noqa: BLE001 - a fault of one request, whatever it is, must not end the front
+        _log.exception("what was to be done in a thread crashed")
+        return Internal()

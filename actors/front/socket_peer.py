@@ -156,10 +156,14 @@ class SocketPeer(Peer):
             pass
         except OSError:
             self._end()
+        if self.closed:
             return
         blocked = self._head is not None or bool(self._queue)
         if blocked is not self._blocked:
-            self._block(blocked)
+            self._blocked = blocked
+            self._poller.want_write(self, blocked, reading=self._reading)
+        if blocked and self._stall is None:
+            self._watch_stall()
         if self._leaving and not blocked:
             self._sent_all()
 
@@ -263,11 +267,10 @@ class SocketPeer(Peer):
             self._stall = None
         self.took(sent)
 
-    def _block(self, blocked: bool) -> None:
-        self._blocked = blocked
-        self._poller.want_write(self, blocked, reading=self._reading)
+    def _watch_stall(self) -> None:
+        """Close if nothing can be written for so long; whatever is written ends the wait."""
         stall = self._door.services.settings.timeouts.client_stall
-        if blocked and stall:
+        if stall:
             self._stall = self._door.services.timers.after(stall, self._stalled)
 
     def _stalled(self) -> None:

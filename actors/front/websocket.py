@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 READ_BYTES = 64 * 1024
 ANSWER_SECONDS = 5.0
 GOING_AWAY = 1001
+MAX_TURNED_AWAY = 64
+"""Clients over the limit that are told so at one time; further ones are just closed, for they take descriptors, too."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class TcpDoor(SocketDoor):
         super().__init__(services, poller)
         self._door = door
         self._talking = 0
+        self._turned_away = 0
         self._accepting: trio.CancelScope | None = None
 
     def count(self) -> None:
@@ -74,11 +77,20 @@ class TcpDoor(SocketDoor):
         try:
             async with stream:
                 if sum(connections.values()) >= limits.connections:
-                    await self._reply(stream, respond(503, b"too many connections\n"))
+                    await self._turn_away(stream)
                 else:
                     await self._count_talk(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             _log.info("a client of the TCP port is gone: %r", error)
+
+    async def _turn_away(self, stream: trio.SocketStream) -> None:
+        if self._turned_away >= MAX_TURNED_AWAY:
+            return
+        self._turned_away += 1
+        try:
+            await self._reply(stream, respond(503, b"too many connections\n"))
+        finally:
+            self._turned_away -= 1
 
     async def _count_talk(self, stream: trio.SocketStream) -> None:
         self._talking += 1

@@ -93,6 +93,7 @@ class SearchActor(ProcessActor):
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
         """Take over the link to the front; what came over an older one is given up."""
+        self._stop_all()
         old = self._link
         self._link = Link(
             socket.socket(fileno=handle),

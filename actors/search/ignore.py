@@ -9,6 +9,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import stat
 from typing import TYPE_CHECKING
 
 from pathspec.patterns.gitignore import GitIgnorePatternError
@@ -214,8 +215,15 @@ def _excludes_file(config: str) -> str:
 
 
 def _read(path: str) -> str:
+    """Return the text of a regular file; of anything else nothing, and without a wait for whoever writes to a pipe."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
             return file.read(MAX_RULES_BYTES).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

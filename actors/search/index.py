@@ -222,10 +222,7 @@ class Index:
         )
 
     def _drop(self, walk: Walk, folder: Folder, name: str) -> None:
-        del folder.entries[name]
-        inner = folder.inside.pop(name, None)
-        if inner is not None:
-            walk.forget(inner)
+        walk.forget(folder, name)
         self.corpus.remove(folder.below(name))
 
 

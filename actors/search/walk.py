@@ -104,7 +104,8 @@ class Walk:
         self._opener = Opener()
         self._left = most
         self._claimed: set[str] = {root}
-        self._stack: list[tuple[Folder, Iterator[tuple[str, str, int]]]] = []
+        # Of each directory what is still to be looked at, the next one last.
+        self._stack: list[tuple[Folder, list[tuple[str, str, int]]]] = []
         self._looked = 0
         self.enter(self.top)
 
@@ -112,12 +113,11 @@ class Walk:
         """Go on until everything has been visited; return False if it was cancelled before."""
         while self._stack:
             folder, entries = self._stack[-1]
-            for name, kind, inode in entries:
+            while entries:
                 self._looked += 1
                 if self._looked % LOOK_EVERY == 0 and cancelled():
-                    self._stack[-1] = (folder, _again((name, kind, inode), entries))
                     return False
-                if self._visit(folder, name, kind, inode):
+                if self._visit(folder, *entries.pop()):
                     break
             else:
                 self._stack.pop()
@@ -130,7 +130,7 @@ class Walk:
         if listing is None:
             return
         self.take_rules(folder, listing)
-        self._stack.append((folder, iter(listing.entries)))
+        self._stack.append((folder, listing.entries[::-1]))
 
     def list(self, folder: Folder) -> Listing | None:
         """Return what is in a directory, watched from now on; None if it cannot be read."""
@@ -174,18 +174,22 @@ class Walk:
         """Return the names of the files of rules in a directory, in increasing priority."""
         return tuple(name for name in self.rule_names if name in listing.names)
 
-    def forget(self, folder: Folder) -> None:
-        """Drop a directory and all below it from what is watched."""
-        waiting = [folder]
+    def forget(self, folder: Folder, name: str) -> None:
+        """Drop an entry that is gone, and all below it, from what is watched; others may take its room."""
+        del folder.entries[name]
+        self._left += 1
+        inner = folder.inside.pop(name, None)
+        waiting = [inner] if inner is not None else []
         while waiting:
             one = waiting.pop()
             waiting += one.inside.values()
             one.gone = True
+            self._left += len(one.entries)
             self.by_watch.pop(one.watch, None)
             if self._watcher is not None:
                 self._watcher.remove(one.watch)
-            for name in one.rules:
-                self.rules.pop(one.real_of(name), None)
+            for rule in one.rules:
+                self.rules.pop(one.real_of(rule), None)
 
     def folders(self) -> Iterator[Folder]:
         """Yield every directory that has been walked."""
@@ -291,10 +295,3 @@ def _read(directory: str | int) -> Listing:
                 entries.append((entry.name, "f", 0))
     entries.sort()
     return Listing(entries)
-
-
-def _again(
-    first: tuple[str, str, int], rest: Iterator[tuple[str, str, int]]
-) -> Iterator[tuple[str, str, int]]:
-    yield first
-    yield from rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ import trio.testing
 from trio_websocket import ConnectionClosed
 
 from roost.actors.front import socket_peer
+from roost.actors.front.websocket import MAX_TURNED_AWAY
 from tests.support.front import (
     COOKIE,
     Client,
@@ -341,3 +343,45 @@ async def test_a_refused_websocket_is_closed_with_its_code(tmp_path: Path) -> No
                 assert caught.value.reason.code == 1008
                 # The server ends the TCP connection, and at once.
                 await house.front.services.wait_empty()
+
+
+async def test_of_the_clients_over_the_limit_only_so_many_are_told(tmp_path: Path) -> None:
+    answers: list[bytes] = []
+
+    async def read(stream: trio.SocketStream) -> None:
+        try:
+            answers.append(await stream.receive_some(65_536))
+        except trio.BrokenResourceError:
+            answers.append(b"")
+
+    with trio.fail_after(10):
+        async with open_front(tmp_path, limits={"connections": 1}) as house:
+            async with (
+                open_client(house),
+                AsyncExitStack() as streams,
+                trio.open_nursery() as tasks,
+            ):
+                for _ in range(MAX_TURNED_AWAY + 10):
+                    stream = await trio.open_tcp_stream("127.0.0.1", house.tcp_port)
+                    await streams.enter_async_context(stream)
+                    tasks.start_soon(read, stream)
+    told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503 ")]
+    assert (len(told), len(answers)) == (MAX_TURNED_AWAY, MAX_TURNED_AWAY + 10)
+
+
+async def test_a_client_that_reads_some_and_then_no_more_is_closed(tmp_path: Path) -> None:
+    with trio.fail_after(10):
+        async with open_front(tmp_path, timeouts={"client_stall": 0.2}) as house:
+            async with open_client(house) as client:
+                (peer,) = house.front.unix.connections
+                ping = b'{"jsonrpc":"2.0","id":1,"method":"health.ping"}\n'
+                await client.send_bytes(ping * 40_000)
+                while not peer.unsent:  # noqa: ASYNC110 # no event tells of a full socket
+                    await trio.sleep(0.01)
+                sent = peer.sent_total
+                while peer.sent_total == sent:
+                    await client.receive_raw()
+                    await trio.lowlevel.checkpoint()
+                with trio.fail_after(3):
+                    while not peer.closed:  # noqa: ASYNC110 # nor of its end
+                        await trio.sleep(0.01)

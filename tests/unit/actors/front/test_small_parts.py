@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +105,16 @@ def test_the_head_of_a_request_is_read() -> None:
 )
 def test_what_is_no_head_is_refused(data: bytes) -> None:
     assert http.parse_head(data) is None
+
+
+def test_a_header_of_blanks_takes_no_time() -> None:
+    line = b"GET / HTTP/1.1\r\nx:" + b" " * 1_500
+    began = time.process_time()
+    assert http.parse_head(line + b"\x01\r\n") is None
+    assert time.process_time() - began < 1
+    head = http.parse_head(line + b"a b\t \r\n")
+    assert head is not None
+    assert head.first("x") == "a b"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from roost.actors.search import watch
+from roost.actors.search import walk, watch
 from roost.actors.search.corpus import DIRECTORY, FILE
+from roost.actors.search.ignore import IGNORE, Rules, read_rules
 from roost.actors.search.index import Index
 from roost.actors.search.matching import Cancelled
 from roost.actors.search.watch import Allowance
@@ -281,3 +283,38 @@ def test_unreadable_directories_are_skipped_until_they_can_be_read(root: Path, m
     assert paths(index) == ["a/", "b/", "b/two"]
     (root / "a").chmod(0o700)
     assert paths(index) == ["a/", "a/one", "b/", "b/two"]
+
+
+def test_files_that_come_and_go_take_no_room_for_ever(root: Path, make: Make) -> None:
+    index = make(root, most=6)
+    for number in range(4):
+        fill(root, f"d{number}/one", f"d{number}/two", f"f{number}")
+        assert paths(index) == [f"d{number}/", f"d{number}/one", f"d{number}/two", f"f{number}"]
+        shutil.rmtree(root / f"d{number}")
+        (root / f"f{number}").unlink()
+        assert paths(index) == []
+
+
+def test_rules_that_are_a_pipe_are_none_and_hold_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / IGNORE).symlink_to("pipe")
+    read: list[Rules] = []
+    reader = threading.Thread(
+        target=lambda: read.append(read_rules(str(tmp_path / IGNORE))), daemon=True
+    )
+    reader.start()
+    reader.join(5)
+    assert read
+    assert not read[0]
+
+
+def test_a_walk_may_be_interrupted_any_number_of_times(
+    root: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(root, "a/one", "b/two", "three")
+    monkeypatch.setattr(walk, "LOOK_EVERY", 1)
+    index = make(root)
+    for _ in range(2_000):
+        with pytest.raises(Cancelled):
+            index.refresh(lambda: True)
+    assert paths(index) == ["a/", "a/one", "b/", "b/two", "three"]
