@@ -105,6 +105,7 @@ class Desk:
         self._on_damage: Callable[[BaseException, bool], None] = lambda error, writing: None
         epoch = read_meta(connection, "epoch")
         self._totals = Totals(connection)
+        self.journal.on_flushed = self._totals.grow
         self._reads = Reads(lifecycle, epoch)
         self._conversations = Conversations(lifecycle, epoch)
         self.retention = Retention(lifecycle, settings.retention, self.tidy)
@@ -116,6 +117,10 @@ class Desk:
         self._lifecycle.ledger.max_entries = settings.store.ledger_entries
         self._drafts.set_bound(limits.event_bytes)
         self._messages.set_bounds(limits.queued_messages, limits.event_bytes)
+
+    def recount(self) -> None:
+        """Count anew, in the transaction under way, how many events there are: counters have been put right."""
+        self._totals.recount()
 
     def heed(self, on_damage: Callable[[BaseException, bool], None]) -> None:
         """Have the function told of damage that is met, and whether it was in a write; what it raises is let through."""

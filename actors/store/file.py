@@ -219,7 +219,7 @@ class StoreFile:
         self._connection = connection
         self.check = FullCheck(connection, self._met_damage, after_crash=not clean, clock=time.time)
         if not clean:
-            desk.transact(lambda: log_notes(mend_counters(connection, {})))
+            desk.transact(partial(_mend, desk, connection))
         # A cold start that was cut short is gone on with: no agent can have been started since.
         if cold or read_meta(connection, RECOVERING):
             _log.info("cold start after a %s", "clean stop" if clean else "crash")
@@ -265,3 +265,8 @@ def _try(desk: Desk, action: Callable[[], None], text: str) -> None:
         if isinstance(error, sqlite3.Error) and (is_corrupt(error) or is_disk_error(error)):
             raise
         _log.exception("%s", text)
+
+
+def _mend(desk: Desk, connection: sqlite3.Connection) -> None:
+    log_notes(mend_counters(connection, {}))
+    desk.recount()

@@ -109,6 +109,7 @@ class Journal:
         self.clock = clock
         self.effects = Effects()
         # Told of the decisions in each transaction once it is durable.
+        self.on_flushed: Callable[[int], None] = lambda events: None
         self.on_decided: Callable[[Sequence[Decided]], None] = lambda decided: None
         self._sessions: dict[str, Session] = {}
         self._rows: list[Row] = []
@@ -167,6 +168,7 @@ class Journal:
         self.db.executemany(_INSERT, self._rows)
         counters = [(s.last_sequence, s.bytes, s.key) for s in self._changed.values()]
         self.db.executemany(_COUNTERS, counters)
+        self.on_flushed(len(self._rows))
         self.grown.update(self._changed)
         self._changed.clear()
         self._rows.clear()

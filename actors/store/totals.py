@@ -59,12 +59,23 @@ class Totals:
         connection.execute(f"insert into temp.totals values({marks})", values)
         for table, figures in _COUNTED.items():
             self._watch(table, figures)
-        # The hot path: of the sessions that a group of events goes to, this alone changes.
+        # What is appended is counted once for each group (`grow`): a trigger would run for each session of it.
         self._trigger(
             "sessions",
-            "update of last_sequence, first_sequence",
+            "update of first_sequence",
             f"events = events + ({_SHOWN.format(row='old')})"
             f" * ({_HELD.format(row='new')} - {_HELD.format(row='old')})",
+        )
+
+    def grow(self, events: int) -> None:
+        """Count events that are appended in the transaction under way."""
+        self._db.execute("update temp.totals set events = events + ?", (events,))
+
+    def recount(self) -> None:
+        """Count the events of all sessions again: their numbers have been put right."""
+        amount = _COUNTED["sessions"]["events"].format(row="sessions")
+        self._db.execute(
+            f"update temp.totals set events = (select coalesce(sum({amount}), 0) from sessions)"
         )
 
     def read(self) -> Counts:

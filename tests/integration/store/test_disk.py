@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -236,3 +236,17 @@ async def test_an_error_of_the_disk_is_not_told_as_a_full_one(
             patch.setattr(store.desk.journal, "flush", fail)
             assert (await front.call(message(session_id), Refused)).code == "INTERNAL"
         assert (await front.send(session_id)).position == 0
+
+
+async def test_a_count_after_a_crash_is_that_of_the_corrected_rows(tmp_path: Path) -> None:
+    async with running_store(tmp_path) as store:
+        front = store.front()
+        await front.create()
+        before = await front.call(session.Count(), session.Counts)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        connection.execute("update sessions set last_sequence = 0")
+        connection.execute("update meta set value = '0' where key = 'clean'")
+        connection.commit()
+    async with running_store(tmp_path) as store:
+        after = await store.front().call(session.Count(), session.Counts)
+    assert after.events == before.events == 1

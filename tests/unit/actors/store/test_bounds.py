@@ -114,10 +114,10 @@ def test_the_checks_after_a_crash_put_damaged_counters_right(
     filled: Actor, caplog: pytest.LogCaptureFixture, statements: tuple[str, ...], how: str
 ) -> None:
     book = filled.book
-    for sql in statements:
-        book.connection.execute(sql)
+    book.hurt(*statements)
     if how == "mend":
         assert filled.session_id in mend_counters(book.connection, {})[0]
+        book.desk.recount()
     else:
         check = FullCheck(
             book.connection, lambda error, writing: None, after_crash=True, clock=lambda: 0.0
@@ -134,8 +134,7 @@ def test_the_checks_after_a_crash_put_damaged_counters_right(
 def test_another_process_reads_a_session_with_damaged_counters_whole(
     filled: Actor, statements: tuple[str, ...]
 ) -> None:
-    for sql in statements:
-        filled.book.connection.execute(sql)
+    filled.book.hurt(*statements)
     with Snapshot(filled.book.path) as snapshot:
         (found,) = snapshot.sessions()
         assert found == snapshot.session(filled.session_id)
