@@ -57,7 +57,6 @@ LINKS = (
     ("front", "store"),
     ("front", "providers"),
     ("front", "search"),
-    ("front", "agent:*"),
     ("agent:*", "store"),
     ("agent:*", "providers"),
 )
@@ -124,7 +123,7 @@ class Root:
                 make=self._agent,
                 budget=Intensity(settings.agents.max_restarts, settings.agents.restart_period),
                 max_children=settings.limits.agent_processes,
-                watchers=("store", "front"),
+                watchers=("store",),
             ),
             links=LINKS,
             on_report=_log_report,

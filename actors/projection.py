@@ -16,8 +16,6 @@ from roost.schemas import event
 from roost.schemas.model import ChatMessage, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from roost.schemas.event import AnyEvent
 
 MAX_TURNS = 32
@@ -266,14 +264,6 @@ def _output(found: event.ToolEvent, status: str, text: str, sequence: int) -> To
         size=len(whole),
         sequence=sequence,
     )
-
-
-def fold_conversation(events: Iterable[AnyEvent]) -> Conversation:
-    """Return the conversation that these events make."""
-    conversation = Conversation()
-    for found in events:
-        conversation.fold(found)
-    return conversation
 
 
 def _characters(message: ChatMessage) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from roost.actors.errors import DaemonError, WrongState
+from roost.actors.errors import DaemonError, Overloaded, WrongState
 from roost.config.errors import ConfigError
 from roost.config.reload import settle
 from roost.schemas.control import Reloaded
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 CONFIG_INVALID = "CONFIG_INVALID"
 MAX_NAMED = 32
+MAX_WAITING = 64
+RETRY_AFTER_MS = 1_000
+# A file on a disk that answers is read in much less.
+LOAD_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +49,16 @@ class Reloader:
         self._waiting: list[Callable[[Message], None]] = []
         self._wanted = trio.Event()
         self._closed = False
+        # A read that hangs keeps its thread: the next one waits for it, and is given up with it.
+        self._threads = trio.CapacityLimiter(1)
 
     def ask(self, answer: Callable[[Message], None]) -> None:
         """Have the configuration read again; `answer` gets `Reloaded` or `Refused`."""
         if self._closed:
             answer(_stopping().refused())
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            answer(_overloaded("too many reloads are waited for").refused())
             return
         self._waiting.append(answer)
         self._wanted.set()
@@ -76,14 +85,12 @@ class Reloader:
 
     async def _reload(self) -> Message:
         try:
-            # Off the loop: the file may be long, and its disk slow.
-            wanted = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
-            change = settle(self.settings, wanted)
+            change = settle(self.settings, await self._read())
             late = await self._take_over(change) if change.changed else ()
         except (ConfigError, DaemonError) as error:
-            _log.warning("the configuration stays as it was: %s", error)
+            _log.warning("the configuration is not taken over: %s", error)
             return _refusal(error).refused()
-        except Exception:  # noqa: BLE001 # a bug must not end root, and nothing has changed
+        except Exception:  # noqa: BLE001 # a bug must not end root; no process has been told anything
             _log.exception("the configuration stays as it was")
             return DaemonError("INTERNAL", "the configuration could not be read again").refused()
         self._tell(change, late)
@@ -94,18 +101,42 @@ class Reloader:
             late=late[:MAX_NAMED],
         )
 
+    async def _read(self) -> Settings:
+        """Read the configuration off the loop: the file may be long, and its disk slow, or dead."""
+        with trio.move_on_after(LOAD_SECONDS):
+            return await trio.to_thread.run_sync(
+                self._load, abandon_on_cancel=True, limiter=self._threads
+            )
+        raise _overloaded("the configuration cannot be read: the file system does not answer")
+
     async def _take_over(self, change: Change) -> tuple[str, ...]:
         """Give the settings to every process; one that refuses them brings the old ones back everywhere."""
         before, self.settings = self.settings, change.settings
-        outcome = await self._apply(change.settings)
-        if not outcome.refused:
-            return outcome.late
+        try:
+            outcome = await self._apply(change.settings)
+        except Exception:  # noqa: BLE001 # a bug must not end root; some processes may have been told
+            _log.exception("the new settings could not be given to every process")
+            text = "the new settings could not be given to every process"
+        else:
+            if not outcome.refused:
+                return outcome.late
+            name, why = next(iter(outcome.refused.items()))
+            text = f"{name} could not take over the new settings: {why}"
+        raise DaemonError("INTERNAL", text + await self._bring_back(before))
+
+    async def _bring_back(self, before: Settings) -> str:
+        """Give the old settings to every process again; return what is to be said of those that may not have them."""
         self.settings = before
-        back = await self._apply(before)
-        name, text = next(iter(outcome.refused.items()))
-        if back.refused:
-            _log.error("%s do not take the old settings back", ", ".join(back.refused))
-        raise DaemonError("INTERNAL", f"{name} could not take over the new settings: {text}")
+        try:
+            back = await self._apply(before)
+        except Exception:  # noqa: BLE001 # see above
+            _log.exception("the old settings could not be given back to every process")
+            return "; some processes may have them nevertheless"
+        if not back.refused:
+            return ""
+        names = ", ".join(back.refused)
+        _log.error("%s do not take the old settings back", names)
+        return f"; {names} may have them nevertheless"
 
     def _tell(self, change: Change, late: tuple[str, ...]) -> None:
         """Write a line to the log; it names keys and never a value."""
@@ -120,6 +151,10 @@ class Reloader:
 
 def _stopping() -> DaemonError:
     return WrongState("SHUTTING_DOWN", "the daemon is shutting down")
+
+
+def _overloaded(text: str) -> Overloaded:
+    return Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS})
 
 
 def _refusal(error: ConfigError | DaemonError) -> DaemonError:

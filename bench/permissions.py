@@ -1,4 +1,4 @@
-"""How many requests a second go through an agent's process and back?"""
+"""How many requests a second does the store answer that only read?"""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def run() -> list[Figure]:
         )
         rate = measure(daemon.socket, line, connections=64, in_flight=1, seconds=3.0, daemon=True)
         client.close()
-    title = f"permission.list of a running agent, 64 clients (p99 {rate.p99_ms:.1f} ms)"
+    title = f"permission.list of an agent, 64 clients (p99 {rate.p99_ms:.1f} ms)"
     return [at_least(title, rate.per_second, 8_000, floor=f"{bare.per_second:,.0f}/s (ping)")]

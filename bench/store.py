@@ -22,7 +22,7 @@ from roost.config.model import encode_without_keys
 from roost.schemas import agent, control, session, turn
 from roost.schemas.base import AgentId, EventId, Message, MessageId, SessionId, TurnId
 from roost.schemas.boot import Boot
-from roost.schemas.frame import REPLY, FrameReader, encode_frame
+from roost.schemas.frame import HEADER, REPLY, FrameReader
 from roost.schemas.unions import agent_from_store, front_from_store
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ _from_child: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(control.
 
 def frame(message: Message, ref: int = 0) -> bytes:
     """Return a message as its sender's link writes it."""
-    return encode_frame(_encoder.encode(message), ref)
+    body = _encoder.encode(message)
+    return HEADER.pack(len(body), ref) + body
 
 
 class Wire:

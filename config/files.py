@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roost.config.errors import AlreadyRunning, HomeError
-from roost.config.paths import FILE_MODE, Home, repair_file
+from roost.config.paths import FILE_MODE, Home, read_regular, repair_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,8 +154,7 @@ def read_small(path: Path) -> str:
         HomeError: it cannot be read, or is not small.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SMALL_FILE + 1)
+        data = read_regular(path, MAX_SMALL_FILE + 1)
     except OSError as error:
         raise HomeError(f"cannot read {path}: {error.strerror}") from None
     if len(data) > MAX_SMALL_FILE:

@@ -13,17 +13,15 @@ import msgspec
 
 from roost.config.environment import environment_layer
 from roost.config.errors import SettingsError
+from roost.config.floors import check_floors
 from roost.config.layers import Layers, Tables, place_in_file
-from roost.config.model import RESERVED_PROVIDERS, Provider, Settings
-from roost.config.paths import Home, resolve_home
+from roost.config.model import RESERVED_PROVIDERS, Provider, Settings, Span
+from roost.config.paths import Home, read_regular, resolve_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MAX_FILE = 1024 * 1024
-# Less leaves nothing besides what is kept back for the end of a turn.
-MIN_EVENTS = 128
-MIN_BYTES = 4 * 1024 * 1024
 _LINE = re.compile(r"line (\d+)")
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 
@@ -91,12 +89,15 @@ def load_settings(
     path = home.config
     text = _read(path)
     layers.lay(_parse(path, text), lambda key: place_in_file(path, text, key))
+    _check_layer(layers)
     for variable, key, raw in environment_layer(environ, layers.known):
         layers.lay_text(key, raw, f"the variable {variable}")
+    _check_layer(layers)
     for key, raw in (overrides or {}).items():
         layers.lay_text(key, raw, f"--set {key}")
     origins = layers.origins
     settings = _resolve_keys(_convert(layers.tables, origins), environ)
+    check_floors(settings, origins)
     _check(settings, origins)
     return Loaded(settings=settings, origins=origins)
 
@@ -108,8 +109,7 @@ def _defaults() -> Tables:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
+        data = read_regular(path, MAX_FILE + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -130,6 +130,17 @@ def _parse(path: Path, text: str) -> dict[str, object]:
         found = _LINE.search(str(error))
         line = found[1] if found else str(text.count("\n") + 1)
         raise SettingsError(f"{path} line {line}: {str(error).partition(' (at')[0]}") from None
+    except ValueError:
+        raise SettingsError(f"{path}: a number has too many digits") from None
+
+
+def _check_layer(layers: Layers) -> None:
+    """Refuse a value that does not fit, even if a layer above hides it: without that one nothing would start.
+
+    A provider may be spread over several layers; it is looked at when it is whole.
+    """
+    own = {name: table for name, table in layers.tables.items() if name != "providers"}
+    check_floors(_convert(own, layers.origins), layers.origins)
 
 
 def _convert(tables: Tables, origins: Mapping[str, str]) -> Settings:
@@ -145,13 +156,15 @@ def _convert(tables: Tables, origins: Mapping[str, str]) -> Settings:
 
 
 def _allowed(key: str) -> str:
-    """Return which values a key may have, if they are a closed list."""
+    """Return which values a key may have, if they are a closed list or 0 is not among them."""
     table, _, name = key.partition(".")
     shape = Provider if table == "providers" else get_type_hints(Settings).get(table)
     if shape is None:
         return ""
     kinds = {field.name: field.type for field in msgspec.structs.fields(shape)}
     kind = kinds.get(name.rpartition(".")[2])
+    if kind == Span:
+        return "; 0 does not mean that there is no limit here"
     if get_origin(kind) is not Literal:
         return ""
     return "; allowed are " + ", ".join(repr(value) for value in get_args(kind))
@@ -195,14 +208,15 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
             "set websocket.allow_nonloopback = true if that is meant",
             "websocket.host",
         )
+    relative = [root for root in settings.search.roots if not root.startswith(("/", "~"))]
+    if relative:
+        place = origins.get("search.roots", "the configuration")
+        text = f"{place}: search.roots: {relative[0]!r} is not an absolute path"
+        raise SettingsError(text, "search.roots")
     if settings.tools.shell_timeout > settings.tools.shell_timeout_max:
         place = origins.get("tools.shell_timeout", origins.get("tools.shell_timeout_max", ""))
         text = f"{place}: tools.shell_timeout is above tools.shell_timeout_max"
         raise SettingsError(text, "tools.shell_timeout")
-    for key, least in (("session_events", MIN_EVENTS), ("session_bytes", MIN_BYTES)):
-        if 0 < getattr(settings.store, key) < least:
-            place = origins.get(f"store.{key}", "the configuration")
-            raise SettingsError(f"{place}: store.{key}: 0 or at least {least}", f"store.{key}")
 
 
 def is_loopback(host: str) -> bool:

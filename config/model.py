@@ -11,9 +11,14 @@ import msgspec
 
 VERSION = "0.1.0"
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Amount = Annotated[int, msgspec.Meta(ge=0)]
+# What travels and is stored has 64 bits.
+MAX_INT = 2**63 - 1
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+# A time that there always is: here 0 does not mean that there is no limit.
+Span = Annotated[float, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 RESERVED_PROVIDERS = ("script", "acp")
@@ -48,7 +53,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Daemon(Table, frozen=True, kw_only=True):
     """The daemon as a whole."""
 
-    ready_timeout: Seconds
+    ready_timeout: Span
     stop_timeout: Seconds
 
 
@@ -81,7 +86,7 @@ class Limits(Table, frozen=True, kw_only=True):
     event_bytes: Count
     unsent_response_bytes: Count
     client_queue_bytes: Count
-    link_bytes: Annotated[int, msgspec.Meta(ge=16_777_216)]
+    link_bytes: Annotated[int, msgspec.Meta(ge=16_777_216, le=MAX_INT)]
 
 
 class Store(Table, frozen=True, kw_only=True):
@@ -118,7 +123,7 @@ class Agents(Table, frozen=True, kw_only=True):
     idle_timeout: Seconds
     max_iterations: Count
     max_restarts: Amount
-    restart_period: Seconds
+    restart_period: Span
     start_at_once: Count
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)]
 
@@ -144,9 +149,9 @@ class Processes(Table, frozen=True, kw_only=True):
     """How child processes are started and kept."""
 
     start: Literal["zygote", "spawn"]
-    start_timeout: Seconds
+    start_timeout: Span
     max_restarts: Amount
-    restart_period: Seconds
+    restart_period: Span
 
 
 class Timeouts(Table, frozen=True, kw_only=True):
@@ -156,7 +161,7 @@ class Timeouts(Table, frozen=True, kw_only=True):
     link_call: Seconds
     turn: Seconds
     turn_unwind: Seconds
-    agent_stop: Seconds
+    agent_stop: Span
     client_stall: Seconds
 
 

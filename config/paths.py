@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -138,6 +139,22 @@ def _prepare_folder(path: Path) -> None:
     check_folder(path, "the folder")
     if stat.S_IMODE(path.lstat().st_mode) != FOLDER_MODE:
         path.chmod(FOLDER_MODE)
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the first `most` bytes of a regular file; whatever else has its name is not waited for.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(fd)
 
 
 def repair_file(path: Path) -> bool:

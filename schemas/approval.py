@@ -66,7 +66,7 @@ class Permission(Message, frozen=True, kw_only=True, tag="approval.permission"):
 
 
 class ListPermissions(Message, frozen=True, kw_only=True, tag="approval.list"):
-    """Call front → agent (when it runs) or front → store: the rules in force; answered with `Permissions`."""
+    """Call front → store: the rules in force; answered with `Permissions`."""
 
     agent_id: str = ""
     session_id: str = ""

@@ -123,16 +123,11 @@ class Relink(Message, frozen=True, kw_only=True, tag="control.relink"):
 
 
 class AskTree(Message, frozen=True, kw_only=True, tag="control.ask_tree"):
-    """Call: what runs now; answered with `Tree`. Who looks at memory and processor time itself asks without `measure`."""
-
-    measure: bool = True
+    """Call: what runs now; answered with `Tree`."""
 
 
 class TreeNode(Message, frozen=True, kw_only=True, tag="control.tree_node"):
-    """One process of the tree. Times in seconds, memory in bytes; -1 where not known.
-
-    `silent` is for how long it has not answered a ping.
-    """
+    """One process of the tree. Times in seconds; `silent` is for how long it has not answered a ping."""
 
     child_id: str
     parent: str
@@ -142,8 +137,6 @@ class TreeNode(Message, frozen=True, kw_only=True, tag="control.tree_node"):
     generation: int
     restarts: int
     uptime: float
-    rss: int = -1
-    cpu_seconds: float = -1.0
     working: bool = False
     last_error: str = ""
     silent: float = 0.0

@@ -31,11 +31,6 @@ class FrameTooLarge(ValueError):
         self.before = before
 
 
-def encode_frame(body: bytes, ref: int = 0) -> bytes:
-    """Return one inner frame."""
-    return HEADER.pack(len(body), ref) + body
-
-
 class FrameReader:
     """Turn a stream of bytes into inner frames; keeps at most one unfinished frame."""
 

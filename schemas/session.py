@@ -63,11 +63,15 @@ class GetSession(Message, frozen=True, kw_only=True, tag="session.get"):
 
 
 class ListSessions(Message, frozen=True, kw_only=True, tag="session.list"):
-    """Call front → store: sessions, closed ones included, by (created_at, session_id), strictly after `after`."""
+    """Call front → store: sessions, closed ones included, by (created_at, session_id), strictly after `after`.
+
+    With `newest` those of one agent backwards: from the one made last, or strictly before `after`.
+    """
 
     limit: int
     agent_id: str = ""
     after: tuple[int, str] = (0, "")
+    newest: bool = False
 
 
 class Sessions(Message, frozen=True, kw_only=True, tag="session.sessions"):

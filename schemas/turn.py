@@ -276,6 +276,12 @@ class SettleCall(Message, frozen=True, kw_only=True, tag="change.settle_call"):
     state: Literal["completed", "unknown", "released"]
 
 
+class EndCall(Message, frozen=True, kw_only=True, tag="change.end_call"):
+    """The handler of a call has ended, and its event is still to come: there is nothing left to cancel."""
+
+    call_id: CallId
+
+
 Change = (
     BeginTurn
     | EndTurn
@@ -284,6 +290,7 @@ Change = (
     | SetRunnerState
     | AddUsage
     | ClaimCall
+    | EndCall
     | SettleCall
 )
 

@@ -84,8 +84,6 @@ StoreToAgent = (
     | Done
     | Refused
 )
-FrontToAgent = approval.ListPermissions
-AgentToFront = approval.Permissions | Refused
 ToProviders = model.AskModel | model.StopModel | model.ListModels | model.TakeLoad | model.DropKeys
 FromProviders = model.ModelDelta | model.ModelAnswer | model.Models | model.Load | Refused
 ToSearch = search.Search | search.StopSearch
@@ -97,8 +95,6 @@ store_from_front: _Decoder = msgspec.msgpack.Decoder(FrontToStore)
 front_from_store: _Decoder = msgspec.msgpack.Decoder(StoreToFront)
 store_from_agent: _Decoder = msgspec.msgpack.Decoder(AgentToStore)
 agent_from_store: _Decoder = msgspec.msgpack.Decoder(StoreToAgent)
-agent_from_front: _Decoder = msgspec.msgpack.Decoder(FrontToAgent)
-front_from_agent: _Decoder = msgspec.msgpack.Decoder(AgentToFront)
 providers_from_peer: _Decoder = msgspec.msgpack.Decoder(ToProviders)
 peer_from_providers: _Decoder = msgspec.msgpack.Decoder(FromProviders)
 search_from_front: _Decoder = msgspec.msgpack.Decoder(ToSearch)

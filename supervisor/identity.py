@@ -65,15 +65,6 @@ def rss(pid: int) -> int:
         return -1
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used, or -1."""
-    try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
-        return -1.0
-    return float(times.user + times.system)
-
-
 class Usage(NamedTuple):
     """What a process uses: resident memory, that of its own data, what of the resident is not shared; in bytes.
 

@@ -27,11 +27,6 @@ class Letter(Generic[M, A]):
         self._done = done
         self._answers: list[A | ActorGone] = []
 
-    @property
-    def wants_reply(self) -> bool:
-        """Return whether somebody still waits for an answer."""
-        return self._done is not None and not self._done.is_set()
-
     def reply(self, answer: A) -> None:
         """Answer a call; the first answer counts."""
         self._settle(answer)

@@ -8,35 +8,29 @@ from typing import TYPE_CHECKING
 import trio
 
 from roost.schemas.control import TreeNode
-from roost.supervisor import identity
 
 if TYPE_CHECKING:
     from roost.supervisor.kept import Kept
     from roost.supervisor.liveness import Liveness
 
 
-def root_node(uptime: float, *, measure: bool) -> TreeNode:
+def root_node(uptime: float) -> TreeNode:
     """Return the node of this process."""
-    pid = os.getpid()
     return TreeNode(
         child_id="root",
         parent="",
         kind="root",
         state="running",
-        pid=pid,
+        pid=os.getpid(),
         generation=1,
         restarts=0,
         uptime=uptime,
-        rss=identity.rss(pid) if measure else -1,
-        cpu_seconds=identity.cpu_seconds(pid) if measure else -1.0,
     )
 
 
-def child_node(child: Kept, parent: str, liveness: Liveness | None, *, measure: bool) -> TreeNode:
-    """Return the node of a child; one that does not live has no pid and no figures."""
+def child_node(child: Kept, parent: str, liveness: Liveness | None) -> TreeNode:
+    """Return the node of a child; one that does not live has no pid."""
     alive = child.alive
-    pid = child.pid if alive else 0
-    looked_at = pid if measure else 0
     if not alive:
         liveness = None
     return TreeNode(
@@ -44,12 +38,10 @@ def child_node(child: Kept, parent: str, liveness: Liveness | None, *, measure: 
         parent=parent,
         kind=child.spec.kind,
         state=child.state,
-        pid=pid,
+        pid=child.pid if alive else 0,
         generation=child.generation,
         restarts=child.restarts,
         uptime=child.lived() if alive else 0.0,
-        rss=identity.rss(looked_at) if looked_at else -1,
-        cpu_seconds=identity.cpu_seconds(looked_at) if looked_at else -1.0,
         working=liveness is not None and liveness.working,
         last_error=child.last_error,
         silent=liveness.silent(trio.current_time()) if liveness is not None else 0.0,

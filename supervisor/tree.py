@@ -37,7 +37,7 @@ The application gives data and a few callbacks; everything else is here:
             watchers=("store", "front"), # services told with ChildReport what happens to dynamic children
         ),
         on_demand=(search,),                      # services that are started when somebody first sends StartService
-        links=(("front", "store"), ("front", "agent:*"), ("agent:*", "store"), ("agent:*", "providers"), ...),
+        links=(("front", "store"), ("agent:*", "store"), ("agent:*", "providers"), ...),
         on_report=sink,                  # Callable[[Report], None]: every start, ready, exit, restart, give-up
     )
     async with trio.open_nursery() as nursery:
@@ -81,7 +81,7 @@ from roost.schemas import control
 from roost.schemas.base import Done, Message, Refused
 from roost.supervisor import kernel
 from roost.supervisor.environments import Environments
-from roost.supervisor.errors import StartError, SupervisorError, TooManyChildren
+from roost.supervisor.errors import SpecError, StartError, SupervisorError, TooManyChildren
 from roost.supervisor.intensity import Intensity
 from roost.supervisor.poller import Poller
 from roost.supervisor.process import ProcessSpec, RunningProcess
@@ -228,7 +228,11 @@ class ProcessTree:
         """Start children that wait for their turn, the first ones first, as far as there is room."""
         waiting, self._waiting = self._waiting, {}
         for child_id, fresh in waiting.items():
-            self.ensure_child(child_id, fresh=fresh)
+            try:
+                self.ensure_child(child_id, fresh=fresh)
+            except SpecError as error:
+                _log.exception("%s is not started", child_id)
+                self._tell_given_up(child_id, str(error))
 
     def _report_dynamic(self, report: Report) -> None:
         self._watchers.report(report)
@@ -283,20 +287,13 @@ class ProcessTree:
         """Keep an environment for every later start of a dynamic child; return False if there is no room."""
         return self._environments.keep(child_id, env)
 
-    def snapshot(self, *, measure: bool = True) -> tuple[control.TreeNode, ...]:
-        """Return what runs now, root first; without `measure` no memory and no processor time is looked at."""
-        root = root_node(trio.current_time() - self._began, measure=measure)
-        services = [
-            self._node(child, "services", child.id, measure=measure) for child in self._services
-        ]
+    def snapshot(self) -> tuple[control.TreeNode, ...]:
+        """Return what runs now, root first."""
         name, prefix = self._dynamic.name, self._dynamic.prefix
         return (
-            root,
-            *services,
-            *(
-                self._node(child, name, prefix + child.id, measure=measure)
-                for child in self._children
-            ),
+            root_node(trio.current_time() - self._began),
+            *(self._node(child, "services", child.id) for child in self._services),
+            *(self._node(child, name, prefix + child.id) for child in self._children),
         )
 
     def env_of(self, spec: ProcessSpec) -> dict[str, str]:
@@ -304,7 +301,7 @@ class ProcessTree:
         return {**spec.env, **self._environments.of(spec.id)}
 
     def on_command(self, process: RunningProcess, ref: int, message: Message) -> None:
-        """Carry out what a process asks of the tree."""
+        """Carry out what a process asks of the tree; what cannot be carried out is refused and ends nobody."""
         if isinstance(message, control.Relink):
             self._switchboard.relink(process.name, message.name)
             return
@@ -313,6 +310,23 @@ class ProcessTree:
             _log.error("%s: %s", refusal, type(message).__name__)
             process.reply(ref, Refused(code="INVALID_ARGUMENT", message=refusal))
             return
+        try:
+            self._carry_out(process, ref, message)
+        except SupervisorError as error:
+            text = f"{type(message).__name__} cannot be carried out: {error}"
+            _log.exception("%s asks for what cannot be carried out", process.name)
+            process.reply(ref, Refused(code="INTERNAL", message=text))
+            if isinstance(message, control.StartChild):
+                self._tell_given_up(message.child_id, text)
+
+    def _tell_given_up(self, child_id: str, reason: str) -> None:
+        """Tell the watchers that a child cannot be started, so that nobody waits for it."""
+        if self._children.find(child_id) is None:
+            self._watchers.tell(
+                control.ChildReport(child_id=child_id, generation=0, event="gave_up", reason=reason)
+            )
+
+    def _carry_out(self, process: RunningProcess, ref: int, message: Message) -> None:
         match message:
             case control.StartChild(child_id=child_id, fresh=fresh):
                 if not self.ensure_child(child_id, fresh=fresh):
@@ -328,8 +342,8 @@ class ProcessTree:
                 process.reply(ref, Done())
             case control.Remember(child_id=child_id, env=env):
                 process.reply(ref, self._remember(child_id, env))
-            case control.AskTree(measure=measure):
-                process.reply(ref, control.Tree(nodes=self.snapshot(measure=measure)))
+            case control.AskTree():
+                process.reply(ref, control.Tree(nodes=self.snapshot()))
             case control.Reload() if self._on_reload is not None:
                 self._on_reload(partial(process.reply, ref))
             case _:
@@ -401,10 +415,10 @@ class ProcessTree:
             if self._processes.get(name) is process:
                 del self._processes[name]
 
-    def _node(self, child: Kept, parent: str, name: str, *, measure: bool) -> control.TreeNode:
+    def _node(self, child: Kept, parent: str, name: str) -> control.TreeNode:
         process = self._processes.get(name)
         liveness = process.liveness if process is not None else None
-        return child_node(child, parent, liveness, measure=measure)
+        return child_node(child, parent, liveness)
 
     async def _run_reaper(
         self,

@@ -22,16 +22,14 @@ from roost.actors.agent.models import ModelRequests
 from roost.actors.agent.store_link import StoreLink
 from roost.actors.logs import adjust_log
 from roost.actors.session.actor import SessionActor
-from roost.actors.session.approvals import permissions
 from roost.config.model import decode_settings
 from roost.schemas.agent import Hello, Sleep, Welcome
-from roost.schemas.approval import ListPermissions, Permissions
 from roost.schemas.base import AgentId, Done, Message, Refused, SessionId
 from roost.schemas.boot import decode_boot
 from roost.schemas.control import KillChild
 from roost.schemas.model import ModelDelta
 from roost.schemas.turn import Acked, Bell, Draft, DraftRefused
-from roost.schemas.unions import agent_from_front, agent_from_store, peer_from_providers
+from roost.schemas.unions import agent_from_store, peer_from_providers
 from roost.supervisor import kernel
 from roost.supervisor.actor import Process, ProcessActor
 from roost.supervisor.backoff import Backoff
@@ -61,11 +59,9 @@ class AgentActor(ProcessActor):
             process.nursery, self._settings.timeouts.link_call, self._resume_outboxes
         )
         self._models = ModelRequests()
-        self._front: Link | None = None
         self._turns: AgentTurns | None = None
         self._grants: set[str] = set()
         self._sessions: dict[SessionId, SessionActor] = {}
-        self._permissions: dict[str, Permissions] = {}
         self._stopping = False
         self._changed = trio.Event()
         self._idling = trio.CancelScope()
@@ -103,8 +99,6 @@ class AgentActor(ProcessActor):
         match name:
             case "store":
                 decoder = agent_from_store
-            case "front":
-                decoder = agent_from_front
             case "providers":
                 decoder = peer_from_providers
             case _:
@@ -121,18 +115,12 @@ class AgentActor(ProcessActor):
         if name == "store":
             self._store.replace(link)
             self._greet()
-        elif name == "providers":
-            self._models.link_up(link)
         else:
-            old, self._front = self._front, link
-            if old is not None:
-                old.close()
+            self._models.link_up(link)
 
     def on_message(self, link: Link, ref: int, message: Message) -> None:
         """Handle what comes over any of the links."""
         match message:
-            case ListPermissions():
-                self._list_permissions(link, ref, message)
             case ModelDelta():
                 self._models.delta(message)
             case _ if not self._store.is_current(link):
@@ -161,12 +149,10 @@ class AgentActor(ProcessActor):
             for session in list(self._sessions.values()):
                 session.link_down()
         self._models.link_down(link)
-        if self._front is link:
-            self._front = None
 
     def close(self) -> None:
         """Close all links, where the process does not end with its actor."""
-        for link in (self._front, self._store.link, self._models.link):
+        for link in (self._store.link, self._models.link):
             if link is not None:
                 link.close()
 
@@ -176,12 +162,11 @@ class AgentActor(ProcessActor):
         log, timeouts = settings.log, settings.timeouts
         adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
         self._store.call_timeout = timeouts.link_call
-        self._permissions.clear()
         if self._turns is not None:
             self._turns.configure(settings)
         for session in self._sessions.values():
             session.unwind_timeout = timeouts.turn_unwind
-        for link in (self._front, self._store.link, self._models.link):
+        for link in (self._store.link, self._models.link):
             if link is not None:
                 link.set_bound(settings.limits.link_bytes)
         self._idling.deadline = self._idle_since + (settings.agents.idle_timeout or math.inf)
@@ -222,8 +207,7 @@ class AgentActor(ProcessActor):
             self.process.root.cast(message)
 
     def changed(self, session_id: SessionId) -> None:
-        """A session has begun or ended work, or has learned of a grant."""
-        self._permissions.clear()
+        """A session has begun or ended work."""
         self.process.set_working(any(session.is_busy for session in self._sessions.values()))
         self._changed.set()
         self._changed = trio.Event()
@@ -265,16 +249,12 @@ class AgentActor(ProcessActor):
         else:
             session.pull()
 
-    def _open(self, session_id: SessionId) -> SessionActor | None:
-        """Return a session, started if need be; None before the store has said who this agent is."""
-        if self._turns is None:
-            return None
-        session = self._sessions.get(session_id)
-        if session is None:
+    def _open(self, session_id: SessionId) -> None:
+        """Start a session unless it runs; not before the store has said who this agent is."""
+        if self._turns is not None and session_id not in self._sessions:
             session = self._make_session(session_id, self._turns)
             self.process.nursery.start_soon(self._keep_session, session, self._turns)
             self.changed(session_id)
-        return session
 
     def _make_session(self, session_id: SessionId, turns: AgentTurns) -> SessionActor:
         session = SessionActor(session_id, self, turns, self._settings.timeouts.turn_unwind)
@@ -307,34 +287,6 @@ class AgentActor(ProcessActor):
     def _resume_outboxes(self) -> None:
         for session in list(self._sessions.values()):
             session.outbox.resume()
-
-    def _list_permissions(self, link: Link, ref: int, message: ListPermissions) -> None:
-        known = self._permissions.get(message.session_id)
-        if known is None:
-            session_id = SessionId(message.session_id)
-            session = self._open(session_id) if session_id else None
-            if session is not None and not session.is_open:
-                session.when_opened(lambda: self._answer_permissions(link, ref, session_id))
-                return
-            self._answer_permissions(link, ref, session_id)
-            return
-        with suppress(LinkFull):
-            link.reply(ref, known)
-
-    def _answer_permissions(self, link: Link, ref: int, session_id: SessionId) -> None:
-        if self._turns is None:
-            answer: Message = Refused(
-                code="BACKGROUND_RUNNER_UNAVAILABLE",
-                message="the agent is starting",
-                retryable=True,
-            )
-        else:
-            sessions = [self._sessions.get(session_id)] if session_id else self._sessions.values()
-            keys = {key for session in sessions if session for key in session.grants.session}
-            rules = permissions(self._turns.rules, self._grants, keys - self._grants)
-            answer = self._permissions[session_id] = Permissions(permissions=tuple(rules))
-        with suppress(LinkFull):
-            link.reply(ref, answer)
 
     async def _sleep_when_idle(self) -> None:
         """End the process when it has had nothing to do for a while and the store agrees."""

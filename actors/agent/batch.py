@@ -21,6 +21,7 @@ from roost.actors.agent.calls import (
 )
 from roost.actors.agent.decisions import Decisions, find
 from roost.actors.agent.effects import (
+    Emit,
     LimitQueue,
     Policy,
     Recall,
@@ -32,7 +33,7 @@ from roost.actors.agent.effects import (
 )
 from roost.schemas import canonical
 from roost.schemas.base import CallId
-from roost.schemas.turn import ClaimCall, SettleCall
+from roost.schemas.turn import ClaimCall, EndCall, SettleCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -229,6 +230,9 @@ class Batch:
         if call.is_limited:
             call.is_limited = False
             self._emitter.want(Release(call.id))
+        if call.logged is Logged.RUNNING and not self.has_ended:
+            # Its event waits for those before and beside it; that it cannot be cancelled any more does not.
+            self._emitter.want(Emit(None, (EndCall(call_id=call.id),)))
 
 
 def _settlement(call: Call) -> tuple[SettleCall, ...]:

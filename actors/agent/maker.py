@@ -147,7 +147,7 @@ class AgentTurns:
         provider = self._settings.providers.get(name)
         if provider is None:
             return _NoRunner(f"There is no provider {name!r} in the configuration")
-        tries = 1 + provider.max_retries
+        whole = provider.request_timeout * (1 + provider.max_retries) + ANSWER_ROOM
         return LlmRunner(
             self._models,
             self._history(session),
@@ -155,7 +155,7 @@ class AgentTurns:
             model=self._spec.model or provider.model,
             cwd=around.cwd,
             rules=self.rules,
-            timeout=provider.request_timeout * tries + ANSWER_ROOM,
+            timeout=whole if provider.request_timeout else math.inf,
         )
 
     def _history(self, session: Session) -> SessionHistory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import trio
@@ -75,14 +76,17 @@ class StoreLink:
             on_answer(ActorGone("the store does not read"))
 
     async def ask(self, message: Message) -> Message:
-        """Call the store with something idempotent; wait for a link, and repeat until there is an answer."""
+        """Call the store with something idempotent; wait for a link, and repeat until there is an answer.
+
+        A `call_timeout` of 0 is no limit.
+        """
         while True:
             await self._linked.wait()
             link = self.link
             if link is None:
                 continue
             try:
-                return await link.call(message, timeout=self.call_timeout)
+                return await link.call(message, timeout=self.call_timeout or math.inf)
             except (ActorGone, CallTimeout, LinkFull):
                 await trio.sleep(REPEAT_PAUSE)
 

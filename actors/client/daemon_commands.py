@@ -23,7 +23,7 @@ from roost.actors.client.launch import (
 from roost.actors.client.lookup import list_sessions
 from roost.actors.client.render import format_duration, format_size, tree_lines
 from roost.actors.client.replies import Reloaded, Stats
-from roost.config.errors import HomeError
+from roost.config.errors import HomeError, SettingsError
 from roost.config.files import ensure_cookie, read_daemon_file
 from roost.config.load import load_settings, parse_overrides
 from roost.config.paths import prepare_home
@@ -35,11 +35,22 @@ if TYPE_CHECKING:
     from roost.config.files import DaemonFile
     from roost.config.paths import Home
 
+
+def _overrides(
+    _context: click.Context, _option: click.Parameter, items: Sequence[str]
+) -> dict[str, str]:
+    try:
+        return parse_overrides(items)
+    except SettingsError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 SET = click.option(
     "--set",
-    "settings",
+    "overrides",
     multiple=True,
     metavar="KEY=VALUE",
+    callback=_overrides,
     help="A setting, as in websocket.port=0.",
 )
 WAIT_STEP = 0.5
@@ -49,9 +60,8 @@ WAIT_STEP = 0.5
 @click.option("--foreground", is_flag=True, help="Stay here, for a terminal or a service manager.")
 @SET
 @pass_context
-def up(context: Context, foreground: bool, settings: Sequence[str]) -> None:
+def up(context: Context, foreground: bool, overrides: dict[str, str]) -> None:
     """Start the daemon and wait until it is ready."""
-    overrides = parse_overrides(settings)
     home = context.home
     if foreground:
         exec_daemon(home, overrides)
@@ -82,9 +92,8 @@ def down(context: Context, timeout: float | None) -> None:
 @click.option("--wait", is_flag=True, help="First wait until no turn runs.")
 @SET
 @pass_context
-def restart(context: Context, wait: bool, settings: Sequence[str]) -> None:
+def restart(context: Context, wait: bool, overrides: dict[str, str]) -> None:
     """Stop the daemon and start it again."""
-    overrides = parse_overrides(settings)
     home = context.home
 
     async def main() -> int:

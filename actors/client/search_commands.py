@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 1
 
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\r\t\x0b\x0c\x85\u2028\u2029"), "\ufffd")
+
 
 class FoundFile(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the answer to `fs.fuzzy_search`, whose members are not written in camel case."""
@@ -47,6 +49,8 @@ def search(context: Context, query: str, roots: Sequence[str], as_json: bool) ->
     The exit status is 1 if nothing fits.
     """
     absolute = [os.path.abspath(root) for root in roots or (".",)]
+    for text in (query, *absolute):
+        _check_text(text)
 
     async def ask(connection: Connection) -> bytes:
         return await connection.call_raw("fs.fuzzy_search", {"query": query, "roots": absolute})
@@ -61,20 +65,34 @@ def search(context: Context, query: str, roots: Sequence[str], as_json: bool) ->
         sys.exit(NOTHING_FOUND)
 
 
+def _check_text(text: str) -> None:
+    """Raise a usage error for text that was no UTF-8, which no request can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = text.encode("utf-8", "replace").decode()
+        raise click.UsageError(f"{clean(shown)!r} is not UTF-8") from None
+
+
 def _print(found: Iterable[FoundFile], given: dict[str, str]) -> None:
     """Write each path as the user would name it: behind the root as it was given, directories with a slash."""
     marked = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for entry in found:
         start = given.get(entry.root, "")
         slash = "/" if start and not start.endswith("/") else ""
-        path = _mark(entry.path, frozenset(entry.indices)) if marked else clean(entry.path)
+        path = _mark(entry.path, frozenset(entry.indices)) if marked else _clean(entry.path)
         end = "/" if entry.match_type == "directory" else ""
-        click.echo(f"{clean(start)}{slash}{path}{end}")
+        click.echo(f"{_clean(start)}{slash}{path}{end}")
 
 
 def _mark(path: str, indices: frozenset[int]) -> str:
     """Return the path with the characters that were matched in bold."""
     return "".join(
-        click.style(clean(char), bold=True, fg="green") if at in indices else clean(char)
+        click.style(_clean(char), bold=True, fg="green") if at in indices else _clean(char)
         for at, char in enumerate(path)
     )
+
+
+def _clean(text: str) -> str:
+    """Return text as one line: a name with a newline must not look like two."""
+    return clean(text).translate(_LINE_ENDS)

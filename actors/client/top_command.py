@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -48,11 +49,21 @@ OUTSIDE_LINES = 5
 NO_DAEMON = 3
 
 
+def _finite(
+    _context: click.Context, _option: click.Parameter, seconds: float | None
+) -> float | None:
+    """Refuse what is no number, which is in every range."""
+    if seconds is not None and not math.isfinite(seconds):
+        raise click.BadParameter(f"{seconds} is no number of seconds")
+    return seconds
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs: one look, or a line for each.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=MIN_INTERVAL),
+    callback=_finite,
     default=None,
     help="Seconds between two looks (2).",
 )

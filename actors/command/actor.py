@@ -56,13 +56,8 @@ class CommandActor:
         self._spec = spec
         self._leftovers = leftovers
         self._on_output = on_output
-        self._stop = trio.Event()
         self._status: CommandEnded | None = None
         self._cleared = False
-
-    def stop_nowait(self) -> None:
-        """Ask the command to end; `run` returns when it has."""
-        self._stop.set()
 
     async def run(self) -> CommandEnded:
         """Run the command to its end. Cancelled, it is ended by the same ladder before the cancellation goes on.
@@ -91,18 +86,11 @@ class CommandActor:
         return msgspec.structs.replace(status, timed_out=timed_out)
 
     async def _wait(self, started: Started) -> bool:
-        """Wait for the end of the process, a stop or the time limit; return whether it was the limit."""
+        """Wait for the end of the process or the time limit; return whether it was the limit."""
         limit = self._spec.timeout or float("inf")
         with trio.move_on_after(limit) as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._wait_stop, nursery.cancel_scope)
-                await trio.lowlevel.wait_readable(started.pidfd)
-                nursery.cancel_scope.cancel()
+            await trio.lowlevel.wait_readable(started.pidfd)
         return scope.cancelled_caught
-
-    async def _wait_stop(self, scope: trio.CancelScope) -> None:
-        await self._stop.wait()
-        scope.cancel()
 
     async def _end(self, started: Started) -> None:
         """Bring the command and all that it has started to an end; does nothing the second time."""

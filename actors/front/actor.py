@@ -1,4 +1,4 @@
-"""The front: clients on one side, the store, the agents and root on the other; nothing of it is durable."""
+"""The front: clients on one side, the services and root on the other; nothing of it is durable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from roost.actors.front.daemon_door import DOOR
-from roost.actors.front.gateway import Gateway
 from roost.actors.front.inprocess import InProcessDoor
 from roost.actors.front.services import Services
 from roost.actors.front.timers import Timers
@@ -25,12 +24,7 @@ from roost.config.model import decode_settings
 from roost.config.paths import Home
 from roost.schemas.boot import decode_boot
 from roost.schemas.published import Published
-from roost.schemas.unions import (
-    front_from_agent,
-    front_from_search,
-    front_from_store,
-    peer_from_providers,
-)
+from roost.schemas.unions import front_from_search, front_from_store, peer_from_providers
 from roost.supervisor.actor import ProcessActor
 from roost.supervisor.errors import StartRefused
 from roost.supervisor.link import Link
@@ -45,7 +39,6 @@ if TYPE_CHECKING:
     from roost.schemas.base import Message
     from roost.supervisor.actor import Process
 
-AGENT = "agent:"
 FLUSH_SECONDS = 1.0
 WORK_SECONDS = 1.0
 STOPPING = "the daemon is shutting down"
@@ -91,11 +84,9 @@ class FrontActor(ProcessActor):
         await trio.lowlevel.checkpoint()
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
-        """Take a link to the store, to an agent or to the providers, or a listener."""
+        """Take a link to the store, the providers or the search, or a listener."""
         if name == "store":
             self._link_store(handle)
-        elif name.startswith(AGENT):
-            self._link_agent(name.removeprefix(AGENT), handle)
         elif name == "providers":
             old, self._providers = (
                 self._providers,
@@ -122,8 +113,7 @@ class FrontActor(ProcessActor):
         log, limits, services = settings.log, settings.limits, self.services
         adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
         services.configure(settings)
-        ways = (services.store, services.search, services.providers, *services.agents.values())
-        for gateway in ways:
+        for gateway in (services.store, services.search, services.providers):
             if gateway.link is not None:
                 gateway.link.set_bound(limits.link_bytes)
         for connection in self.unix.connections:
@@ -207,21 +197,6 @@ class FrontActor(ProcessActor):
             self.services.search.disconnect(link)
             self.process.miss_link("search", lambda: self._search is not None)
 
-    def _link_agent(self, agent_id: str, handle: int) -> None:
-        services = self.services
-        old = services.agents.get(agent_id)
-        gateway = Gateway(
-            f"agent {agent_id}", services.timers, services.settings.timeouts.link_call, waits=False
-        )
-        link = self._link(
-            f"{AGENT}{agent_id}", handle, front_from_agent, _FromAgent(services, agent_id)
-        )
-        gateway.connect(link)
-        gateway.on_call = self._note_work
-        services.agents[agent_id] = gateway
-        if old is not None:
-            _close(old.link)
-
     def _note_work(self) -> None:
         """Be watched for hangs while somebody waits for an answer."""
         if not self._working:
@@ -231,8 +206,7 @@ class FrontActor(ProcessActor):
 
     def _look_for_work(self) -> None:
         services = self.services
-        gateways = (services.store, services.root, *services.agents.values())
-        if any(gateway.busy for gateway in gateways):
+        if services.store.busy or services.root.busy:
             services.timers.after(WORK_SECONDS, self._look_for_work)
         else:
             self._working = False
@@ -270,18 +244,6 @@ class _FromSearch(_Other):
 
     def on_closed(self, link: Link) -> None:
         self._front.search_lost(link)
-
-
-class _FromAgent(_Other):
-    def __init__(self, services: Services, agent_id: str) -> None:
-        self._services = services
-        self._agent_id = agent_id
-
-    def on_closed(self, link: Link) -> None:
-        agents = self._services.agents
-        gateway = agents.get(self._agent_id)
-        if gateway is not None and gateway.link is link:
-            del agents[self._agent_id]
 
 
 def _close(link: Link | None) -> None:

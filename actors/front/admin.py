@@ -39,7 +39,8 @@ async def reload_daemon(call: Call, _params: Nothing) -> ReloadResult:
     """Have root read the configuration again, and every process take it over.
 
     Raises:
-        DaemonError: the configuration is wrong (`CONFIG_INVALID`), and nothing has changed.
+        DaemonError: the configuration is wrong (`CONFIG_INVALID`), and nothing has changed; or it cannot be read now,
+            or not every process took it over.
         WrongState: who asks has not been authenticated, or the daemon stops.
     """
     if call.caller.peer.transport not in SOCKETS:

@@ -137,6 +137,8 @@ class FrameReader:
             if end - at < 2 + width:
                 return start, at + 2 + width
             size = int.from_bytes(data[at + 2 : at + 2 + width])
+            if size <= (MAX_CONTROL if width == 2 else 0xFFFF):
+                raise _Broken(PROTOCOL_ERROR, "a frame's length is not in its shortest form")
         if not first & 0x08 and self._collected + size > self._limit:
             raise _Broken(TOO_BIG, f"a message has at most {self._limit} bytes")
         return start, start + size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -23,7 +24,6 @@ MAX_WAITING = 8192
 BULKY_AT_ONCE = 8
 GONE = "ACTOR_GONE"
 RETRY_AFTER_MS = 1000
-DEFAULT_SECONDS = 30.0
 
 M = TypeVar("M", bound=Message)
 
@@ -79,7 +79,7 @@ class Gateway:
         self.link: Link | None = None
         self.on_call: Callable[[], None] = _nothing
         self._timers = timers
-        self._timeout = timeout or DEFAULT_SECONDS
+        self._timeout = timeout or math.inf
         self._waits = waits
         self._waiting: deque[_Call[Message]] = deque()
         self._calls: deque[_Call[Message]] = deque()
@@ -89,13 +89,17 @@ class Gateway:
         self._starting = False
 
     def set_timeout(self, seconds: float) -> None:
-        """Wait so long for answers from now on, and not longer for those that are waited for."""
-        self._timeout = seconds or DEFAULT_SECONDS
+        """Wait so long for answers from now on, and not longer for those that are waited for; 0 is no limit."""
+        self._timeout = seconds or math.inf
         latest = trio.current_time() + self._timeout
         for call in self._calls:
             call.deadline = min(call.deadline, latest)
         if self._calls:
             self._arm()
+        elif self._timer is not None:
+            # It would go off by the old limit, which may be never.
+            self._timer.cancel()
+            self._timer = None
 
     @property
     def unanswered(self) -> int:

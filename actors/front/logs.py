@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from roost.schemas.daemon import AgentLogs
 
 MAX_SESSIONS = 50
-MAX_LISTED = 1_000
 MAX_OUTPUTS = 1_000
 CUT = "[earlier entries are left out]"
 
@@ -71,17 +70,19 @@ async def _logs_of(services: Services, agent_id: AgentId) -> AgentLogsResult:
 
 
 async def _sessions(services: Services, agent_id: AgentId) -> list[SessionRow]:
+    """Return the sessions that were made last, oldest first."""
     rows: list[SessionRow] = []
-    after = (0, "")
-    while len(rows) < MAX_LISTED:
-        request = ListSessions(limit=100, agent_id=agent_id, after=after)
+    before = (0, "")
+    while len(rows) < MAX_SESSIONS:
+        limit = MAX_SESSIONS - len(rows)
+        request = ListSessions(limit=limit, agent_id=agent_id, after=before, newest=True)
         found = await services.store.ask_bulky(request, Sessions)
         rows.extend(found.sessions)
         if not found.more or not found.sessions:
             break
         spec = found.sessions[-1].spec
-        after = (spec.created_at, spec.session_id)
-    return rows[-MAX_SESSIONS:]
+        before = (spec.created_at, spec.session_id)
+    return rows[::-1]
 
 
 async def _read(services: Services, row: SessionRow, budget: int) -> Transcript | None:

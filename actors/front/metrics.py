@@ -39,7 +39,6 @@ class _Collector:
                 "Sessions that somebody follows.",
                 services.fanout.followed,
             ),
-            ("roost_agent_processes", "Agent processes with a link.", len(services.agents)),
             ("roost_ready", "Whether requests can be served.", int(services.ready)),
             ("roost_uptime_seconds", "Age of the daemon.", services.uptime_ms / 1000),
         )

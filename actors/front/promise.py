@@ -125,11 +125,12 @@ class Places:
     def __init__(self, count: int) -> None:
         self._free = count
         self._waiting: deque[Promise[None]] = deque()
+        self._giving = False
 
     def ask(self) -> Promise[None]:
         """Promise a place."""
         place: Promise[None] = Promise()
-        if self._free:
+        if self._free and not self._waiting:
             self._free -= 1
             place.resolve(None)
         else:
@@ -140,10 +141,17 @@ class Places:
         """Let the next one in."""
         if not place.done:
             self._waiting.remove(place)
-        elif self._waiting:
-            self._waiting.popleft().resolve(None)
-        else:
-            self._free += 1
+            return
+        self._free += 1
+        if self._giving:  # who was let in has ended at once: the loop below goes on
+            return
+        self._giving = True
+        try:
+            while self._free and self._waiting:
+                self._free -= 1
+                self._waiting.popleft().resolve(None)
+        finally:
+            self._giving = False
 
 
 def _nobody(_outcome: object) -> None:

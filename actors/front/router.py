@@ -140,6 +140,7 @@ class Caller:
         identity: PeerIdentity | None = None,
     ) -> None:
         self.services = services
+        self.number = services.next_caller()
         self.peer = peer
         self.visitor = Visitor(peer)
         self.identity = identity

@@ -46,7 +46,7 @@ class _UnderWay:
         self._services: Services = call.services
         self._call = call
         token = (params.cancellation_token or "").strip()
-        self._key = (id(call.caller), token) if token else None
+        self._key = (call.caller.number, token) if token else None
         self._search = Search(
             number=call.services.next_search(), query=params.query, roots=tuple(params.roots)
         )

@@ -46,7 +46,6 @@ class Services:
         self.searches: dict[tuple[int, str], Callable[[], None]] = {}
         """A connection's number and a token → what aborts the search under way."""
         self.providers = Gateway("providers", timers, timeout, waits=False)
-        self.agents: dict[str, Gateway] = {}
         self.fanout = Fanout(
             self.store,
             timers,
@@ -70,11 +69,12 @@ class Services:
         self._ending: set[str] = set()
         self._last_stamp = 0
         self._last_search = 0
+        self._last_caller = 0
 
     def configure(self, settings: Settings) -> None:
         """Take over new settings, but for what connections keep of them."""
         self.settings = settings
-        for gateway in (self.store, self.root, self.search, self.providers, *self.agents.values()):
+        for gateway in (self.store, self.root, self.search, self.providers):
             gateway.set_timeout(settings.timeouts.link_call)
         self.fanout.page_events = settings.store.page_events
         self.fanout.queue_bytes = settings.limits.client_queue_bytes
@@ -131,6 +131,11 @@ class Services:
         """Return the number of a new search."""
         self._last_search += 1
         return self._last_search
+
+    def next_caller(self) -> int:
+        """Return the number of a new connection, which no other one has had."""
+        self._last_caller += 1
+        return self._last_caller
 
     def next_stamp(self) -> int:
         """Return the milliseconds since 1970, later than any this has returned before.

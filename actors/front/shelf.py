@@ -1,8 +1,9 @@
 """The pages of one session's log that its feeds read: each is read and rendered once for all that come by together.
 
-A page that waits in some client's queue is found again by whoever comes to its beginning, and is given back with the
-last queue that holds it. Pages end at common sequences, so that feeds which left the tail at different ones come
-together again.
+A page that waits as lines in some client's queue is found again by whoever comes to its beginning, and is given back
+with the last queue that holds it. The queue of a WebSocket holds the page's frames alone: they are shared by all that
+come by while the page is kept, and who comes later has it read and framed again. Pages end at common sequences, so that
+feeds which left the tail at different ones come together again.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ async def stats(call: Call, _params: Nothing) -> Stats:
     services = call.services
     counting = _soon(services, services.store.ask(Count(), Counts))
     loading = _soon(services, services.providers.ask(TakeLoad(), Load))
-    listing = _soon(services, services.root.ask(control.AskTree(measure=False), control.Tree))
+    listing = _soon(services, services.root.ask(control.AskTree(), control.Tree))
     counts = await _value(counting)
     load = await _value(loading)
     tree = await _value(listing)

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections import OrderedDict
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS = 4
+WALKS = 2
+"""Searches at a time that walk through a root first: however many wait for that, the others have their threads."""
 MAX_SEARCHES = 1_024
 NICE = 5
 SWITCH_SECONDS = 0.001
@@ -55,6 +58,8 @@ class _Kept:
         self.index = index
         self.lock = trio.Lock()
         self.users = 0
+        self.is_stale = False
+        """Whether it goes by settings that are not in force any more."""
 
 
 class _Job:
@@ -83,6 +88,8 @@ class SearchActor(ProcessActor):
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._allowance = Allowance(settings.search.watches)
         self._threads = trio.CapacityLimiter(THREADS)
+        self._walks = trio.CapacityLimiter(WALKS)
+        self._dropping = trio.Lock()
 
     async def open(self) -> None:
         """Make room for the others: what a search needs of a processor comes after what clients wait for."""
@@ -117,6 +124,9 @@ class SearchActor(ProcessActor):
             self._link.set_bound(self._queue_bytes)
         # Below nothing none is given out until enough have come back.
         self._allowance.give_back(settings.search.watches - before.watches)
+        if (before.paths, before.watches) != (settings.search.paths, settings.search.watches):
+            for one in self._kept.values():
+                one.is_stale = True
 
     async def wind_down(self, reason: str, grace: float) -> None:
         """Give every search up."""
@@ -174,6 +184,7 @@ class SearchActor(ProcessActor):
     async def _answer(self, job: _Job) -> Found:
         texts, allowed = job.search.roots, self._settings.roots
         roots = await self._in_thread(lambda: resolve(texts, allowed))
+        await self._drop_stale()
         kept = {root.real: self._keep(root.real) for root in roots}
         try:
             async with AsyncExitStack() as locks:
@@ -181,8 +192,11 @@ class SearchActor(ProcessActor):
                     await locks.enter_async_context(kept[real].lock)
                 if job.stopped:
                     raise Cancelled
+                await self._renew([one for one in kept.values() if one.is_stale])
                 indexes = [(root, kept[root.real].index) for root in roots]
-                return await self._in_thread(lambda: _search(indexes, job))
+                is_cold = any(index.is_cold for _, index in indexes)
+                limiter = self._walks if is_cold else self._threads
+                return await trio.to_thread.run_sync(_search, indexes, job, limiter=limiter)
         finally:
             for one in kept.values():
                 one.users -= 1
@@ -204,13 +218,37 @@ class SearchActor(ProcessActor):
     def _drop_some(self) -> None:
         """Forget the roots that were not searched for longest, as far as there are too many, or too many paths."""
         paths = sum(len(one.index) for one in self._kept.values())
+        dropped: list[Index] = []
         for real, one in list(self._kept.items()):
             if len(self._kept) <= self._settings.kept_roots and paths <= self._settings.paths:
-                return
+                break
             if not one.users:
                 paths -= len(one.index)
-                one.index.close()
-                del self._kept[real]
+                dropped.append(self._kept.pop(real).index)
+        if dropped:
+            self.process.nursery.start_soon(self._in_thread, lambda: _close(dropped))
+
+    async def _drop_stale(self) -> None:
+        """Forget what nobody uses and goes by older settings: what it watches counts for those that come now."""
+        async with self._dropping:
+            stale = [real for real, one in self._kept.items() if one.is_stale and not one.users]
+            dropped = [self._kept.pop(real).index for real in stale]
+            if dropped:
+                await self._in_thread(lambda: _close(dropped))
+
+    async def _renew(self, stale: list[_Kept]) -> None:
+        """Have indexes that were in use go by the settings of now; who calls has their locks."""
+        most = self._settings.paths
+        for one in stale:
+            one.is_stale = False
+            index = one.index
+            await self._in_thread(partial(index.renew, most))
+
+
+def _close(indexes: list[Index]) -> None:
+    """Close indexes and give their memory back, which takes long enough to be done in a thread."""
+    while indexes:
+        indexes.pop().close()
 
 
 def _search(indexes: Sequence[tuple[Root, Index]], job: _Job) -> Found:

@@ -1,8 +1,4 @@
-"""What Git's ignore rules say of a path (P 10.3): rules of one file, and the chain of all that apply in a directory.
-
-`pathspec` translates the patterns. Its expressions also match what lies below a match; here a rule is for the entry
-itself alone, as in Git: an ignored directory is not entered, so nothing below it is ever asked about.
-"""
+"""What Git's ignore rules say of a path (P 10.3): rules of one file, and the chain of all that apply in a directory."""
 
 from __future__ import annotations
 
@@ -12,25 +8,15 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from pathspec.patterns.gitignore import GitIgnorePatternError
-from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+from roost.actors.search.globs import translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MAX_RULES_BYTES = 4 * 1024 * 1024
+MAX_RULES_BYTES = 128 * 1024
+MAX_RULES = 2_000
+"""Of a longer file, or one with more rules, what comes first counts."""
 IGNORE, GITIGNORE = ".ignore", ".gitignore"
-
-_DIRECTORY_MARK = "(?P<ps_d>/)"
-_CLASSES = {
-    "[:alnum:]": "a-zA-Z0-9",
-    "[:alpha:]": "a-zA-Z",
-    "[:digit:]": "0-9",
-    "[:lower:]": "a-z",
-    "[:space:]": " \t\r\f\v",
-    "[:upper:]": "A-Z",
-    "[:xdigit:]": "0-9a-fA-F",
-}
 
 
 class Rules:
@@ -40,7 +26,9 @@ class Rules:
         self._rules: list[tuple[re.Pattern[str], bool]] = []
         sources: list[str] = []
         for line in text.removeprefix("\ufeff").split("\n"):
-            found = _translate(line)
+            if len(sources) == MAX_RULES:
+                break
+            found = translate(line)
             if found is not None:
                 source, ignored = found
                 try:
@@ -153,29 +141,6 @@ def sources_above(root: str, top: str | None, environment: Mapping[str, str]) ->
     return found
 
 
-def _translate(line: str) -> tuple[str, bool] | None:
-    """Return the expression of a line, and whether it ignores; None if it says nothing."""
-    line = line.removesuffix("\r")
-    if "[:" in line:
-        for name, characters in _CLASSES.items():
-            line = line.replace(name, characters)
-    try:
-        source, ignored = GitIgnoreSpecPattern.pattern_to_regex(line)
-    except GitIgnorePatternError:
-        return None
-    if source is None or ignored is None:
-        return None
-    text = line.rstrip() if not line.endswith("\\ ") else line
-    source = source.replace(_DIRECTORY_MARK, "/").replace("[[", "[\\[")
-    if source == ".":
-        return source, ignored
-    if text.endswith("**/"):
-        return rf"{source}.*/\Z" if source != "/" else r"/\Z", ignored
-    if text.endswith("/"):
-        return rf"{source}\Z", ignored
-    return (f"{source}." if text.endswith("/**") else rf"{source}\Z"), ignored
-
-
 def _upwards(directory: str) -> Iterator[str]:
     """Yield a directory and all above it."""
     while True:
@@ -220,7 +185,10 @@ def _read(path: str) -> str:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return ""
-            return file.read(MAX_RULES_BYTES).decode("utf-8", "surrogateescape")
+            text = file.read(MAX_RULES_BYTES + 1)
+            if len(text) > MAX_RULES_BYTES:  # half a line may be a rule of its own
+                text = text[: text.rfind(b"\n", 0, MAX_RULES_BYTES) + 1]
+            return text.decode("utf-8", "surrogateescape")
     except OSError:
         return ""
 

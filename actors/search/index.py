@@ -22,14 +22,13 @@ from roost.actors.search.walk import (
     Signature,
     Walk,
     sign,
-    sign_target,
 )
 from roost.actors.search.watch import Allowance, NoWatches, Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROUNDS = 8
+ROUNDS = 3
 """How often a root that changes all the time is looked at again before the search is answered anyway."""
 LOOK_EVERY = 256
 
@@ -41,7 +40,7 @@ class Index:
         self.root = root
         self._allowance = allowance
         self._most = most
-        self._watched = watched
+        self._may_watch = self._watched = watched
         self._watcher: Watcher | None = None
         self._walk: Walk | None = None
         self._done = False
@@ -56,6 +55,11 @@ class Index:
     def watched(self) -> bool:
         """Return whether the kernel notes what changes."""
         return self._watcher is not None
+
+    @property
+    def is_cold(self) -> bool:
+        """Return whether the next search has to walk through the root first."""
+        return not self._done
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -80,8 +84,15 @@ class Index:
         return self.corpus
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget everything, which takes a while with many watches; the next search begins anew."""
         self._reset()
+        self.corpus = Corpus(())
+
+    def renew(self, most: int) -> None:
+        """Begin anew with the next search: with so many paths, and with watches again if there may be any."""
+        self.close()
+        self._most = most
+        self._watched = self._may_watch
 
     def _reset(self) -> None:
         if self._watcher is not None:
@@ -155,7 +166,7 @@ class Index:
         return False
 
     def _has_new_rules(self, walk: Walk) -> bool:
-        if any(sign_target(path) != known for path, known in walk.links.items()):
+        if any(walk.sign_link(path) != known for path, known in walk.links.items()):
             return True
         return any(
             sign(path) != known

@@ -1,7 +1,7 @@
 """The walk through a root (P 10.2): directories in name order, depth first, without recursion; it can be interrupted.
 
 Symbolic links are followed unless they lead to a directory outside the root. Each real path is visited once, by the
-path by which it is reached first.
+path by which it is reached first. What the kernel mounts to show itself below the root is not entered.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from roost.actors.search.corpus import DIRECTORY, FILE
 from roost.actors.search.deep import Opener
 from roost.actors.search.ignore import GITIGNORE, IGNORE, Chain, read_rules
+from roost.actors.search.mounts import read_mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,6 +105,10 @@ class Walk:
         self._opener = Opener()
         self._left = most
         self._claimed: set[str] = {root}
+        self._mounts = read_mounts()
+        state = sign_target(root)
+        if state is not None:
+            self._mounts.allow(state[0])
         # Of each directory what is still to be looked at, the next one last.
         self._stack: list[tuple[Folder, list[tuple[str, str, int]]]] = []
         self._looked = 0
@@ -157,6 +162,11 @@ class Walk:
             return _sign_folder(self._opener.open(folder.real) if long else folder.real)
         except OSError:
             return None
+
+    def sign_link(self, link: str) -> Signature:
+        """Return device, inode and kind of what a link leads to; None if that is nothing to be looked into."""
+        found = sign_target(link)
+        return None if found is None or self._mounts.has_device(found[0]) else found
 
     def rest(self) -> None:
         """Close what need not stay open between searches."""
@@ -215,7 +225,7 @@ class Walk:
                 return False
             real, kind, inode = resolved
             aliased = True
-        elif real in self._claimed:
+        elif real in self._claimed or (kind == "d" and self._mounts.has_at(real)):
             return False
         if self._left <= 0:
             return False
@@ -235,12 +245,15 @@ class Walk:
 
     def _follow(self, folder: Folder, name: str, link: str) -> tuple[str, str, int] | None:
         """Return where a link leads: real path, kind and inode; None if it is not to be followed."""
-        self.links[link] = signature = sign_target(link)
+        self.links[link] = signature = self.sign_link(link)
         if not self._first:
             self.link_is_new = True
         if signature is None:
             return None
-        real = os.path.realpath(link)
+        try:
+            real = os.path.realpath(link)
+        except OSError:  # it is gone by now
+            return None
         directory = stat.S_ISDIR(signature[2])
         if not directory and not stat.S_ISREG(signature[2]):
             return None

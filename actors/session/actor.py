@@ -84,13 +84,7 @@ class SessionActor:
         self._closing = False
         self._pulling = False
         self._pull_wanted = False
-        self._when_opened: list[Callable[[], None]] = []
         self._revoked_after = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the store has told what there is."""
-        return self._opened
 
     @property
     def is_busy(self) -> bool:
@@ -158,13 +152,6 @@ class SessionActor:
         self._set_clocks()
         self._host.changed(self.session_id)
 
-    def when_opened(self, action: Callable[[], None]) -> None:
-        """Do something as soon as the store has told what there is, or when this actor ends."""
-        if self._opened:
-            action()
-        else:
-            self._when_opened.append(action)
-
     def send_draft(self, draft: Draft) -> bool:
         """Hand a draft to the link."""
         return self._host.send_draft(draft)
@@ -186,7 +173,6 @@ class SessionActor:
                 await self._run()
         finally:
             self._mail.close()
-            self._tell_opened()
             self._turn = None
             self._queue.clear()
             self._opened = True
@@ -211,7 +197,6 @@ class SessionActor:
             for item in opened.inbox:
                 self._handle(item)
             self._opened = True
-            self._tell_opened()
             await self._serve()
             nursery.cancel_scope.cancel()
 
@@ -330,11 +315,6 @@ class SessionActor:
         await trio.sleep(RETRY_SECONDS)
         self.outbox.resend()
         self._set_clocks()
-
-    def _tell_opened(self) -> None:
-        actions, self._when_opened = self._when_opened, []
-        for action in actions:
-            action()
 
     async def _recover(self, turn: OpenTurn, last_sequence: int) -> None:
         events, whole = await self._read_turn(turn, last_sequence)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from roost.schemas.approval import Permission, Scope
 from roost.schemas.tool_names import canonical_tool, canonical_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from roost.schemas.approval import Scope
     from roost.schemas.event import Risk
 
 Ask = Literal["read", "write", "external_effect", "never"]
@@ -111,37 +111,6 @@ def plain_command(command: str) -> str:
         if not words[1].startswith("-") or words[1].startswith("--") or "c" not in words[1]:
             return command
         command = words[2].strip()
-
-
-def permissions(rules: Rules, agent: Iterable[str], session: Iterable[str]) -> list[Permission]:
-    """Return the rules in force in the order of P 6.30: the mode, the unattended lists, then what was approved."""
-    mode = "unattended" if rules.unattended else "default"
-    found = [
-        Permission(
-            permission_id=f"mode:{mode}", subject="permission-mode", action=mode, scope="session"
-        )
-    ]
-    if rules.unattended:
-        found += [_unattended("allow", entry) for entry in rules.allow]
-        found += [_unattended("deny", entry) for entry in rules.deny]
-    found += [_approved("session", key) for key in sorted(session)]
-    found += [_approved("agent", key) for key in sorted(agent)]
-    return found
-
-
-def _unattended(verdict: str, entry: str) -> Permission:
-    return Permission(
-        permission_id=f"unattended:{verdict}:{entry}",
-        subject=entry,
-        action=f"unattended-{verdict}",
-        scope="session",
-    )
-
-
-def _approved(scope: Scope, key: str) -> Permission:
-    return Permission(
-        permission_id=f"approval:{scope}:{key}", subject=key, action="allow", scope=scope
-    )
 
 
 def _listed(entries: Iterable[str], name: str) -> bool:

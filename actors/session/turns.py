@@ -54,7 +54,7 @@ class Host(Protocol):
         ...
 
     def changed(self, session_id: SessionId) -> None:
-        """Hear that this session has begun or ended work, or has learned of a grant."""
+        """Hear that this session has begun or ended work."""
         ...
 
 

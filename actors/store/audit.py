@@ -5,8 +5,10 @@ It is for people and their tools; the daemon reads nothing of it, and a line tha
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -22,6 +24,15 @@ if TYPE_CHECKING:
 FOLDER: Final = "audit"
 FILE: Final = "permission-audit.jsonl"
 MAX_TEXT: Final = 512
+_FLAGS: Final = (
+    os.O_WRONLY
+    | os.O_APPEND
+    | os.O_CREAT
+    | os.O_CLOEXEC
+    | os.O_NOFOLLOW
+    | os.O_NONBLOCK
+    | os.O_NOCTTY
+)
 
 _REASON_CODES: Final = {
     "denied": "rpc_denied",
@@ -61,7 +72,7 @@ class Audit:
                 self._rotate()
             if self._fd < 0:
                 self._open()
-            os.write(self._fd, b"".join(_encode(_line(each)) + b"\n" for each in decisions))
+            self._append(b"".join(_encode(_line(each)) + b"\n" for each in decisions))
         except OSError as error:
             _log.warning("%d decisions are missing in %s: %s", len(decisions), self._path, error)
 
@@ -73,8 +84,26 @@ class Audit:
 
     def _open(self) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(self._path, flags, 0o600)
+        # Whatever else has that name must not hold up the store.
+        fd = os.open(self._path, _FLAGS, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+        except OSError:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def _append(self, data: bytes) -> None:
+        """Write all of it, or raise; then what has been cut is taken back."""
+        before = os.fstat(self._fd).st_size
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            os.ftruncate(self._fd, before)
+            raise
 
     def _rotate(self) -> None:
         self.close()

@@ -1,6 +1,7 @@
 """A client's wish that one call ends: one that waits for a person is settled, one that runs is asked to stop.
 
-The row is written before the agent hears of it, and says no to whoever comes second.
+The row is written before the agent hears of it, and says no to whoever comes second. A handler that ends while the wish
+is on the way keeps what it has done: the call's own event says how it ended.
 """
 
 from __future__ import annotations

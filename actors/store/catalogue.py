@@ -15,13 +15,14 @@ from roost.schemas.session import SessionRow, SessionSpec
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from roost.schemas.agent import AgentStatus
     from roost.schemas.session import SessionStatus
 
 # A row that cannot be read is left out, and must not shorten a page.
 NO_LIMIT: Final = -1
+BEHIND_ALL: Final = (2**63 - 1, "")
 UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError)
 STATES: Final = frozenset({"open", "closing", "closed", "importing"})
 
@@ -53,6 +54,10 @@ _ONE_SESSION = f"{_SESSION} where s.session_id = ?"
 _SESSIONS = (
     f"{_SESSION} where (s.created_at, s.session_id) > (?, ?) and s.state not in ('importing', 'purging')"
     " order by s.created_at, s.session_id limit ?"
+)
+_SESSIONS_BACK = (
+    f"{_SESSION} where s.agent_id = ? and (s.created_at, s.session_id) < (?, ?)"
+    " order by s.created_at desc, s.session_id desc limit ?"
 )
 _SESSIONS_OF = (
     f"{_SESSION} where s.agent_id = ? and (s.created_at, s.session_id) > (?, ?)"
@@ -138,14 +143,15 @@ class Catalogue:
             rows = self._db.execute(_SESSIONS_OF, (agent_id, *after, NO_LIMIT))
         else:
             rows = self._db.execute(_SESSIONS, (*after, NO_LIMIT))
-        for row in rows:
-            if limit <= 0:
-                break
-            try:
-                yield _session_row(row)
-                limit -= 1
-            except UNREADABLE as error:
-                _log.error("a session's record is damaged: left out (%s)", error)
+        return _readable(rows, limit)
+
+    def sessions_back(
+        self, agent_id: str, before: tuple[int, str], limit: int
+    ) -> Iterator[SessionRow]:
+        """Yield records of an agent's sessions backwards, from the last one or strictly before (creation time, id)."""
+        made, session_id = before if before[1] else BEHIND_ALL
+        rows = self._db.execute(_SESSIONS_BACK, (agent_id, made, session_id, NO_LIMIT))
+        return _readable(rows, limit)
 
     def live_sessions(self, agent_id: str) -> list[SessionId]:
         """Return the sessions of an agent that are not closed, oldest first."""
@@ -255,6 +261,18 @@ def _session_status(state: str, running: bool, waiting: bool) -> SessionStatus:
     if waiting:
         return "waiting"
     return "running" if running else "idle"
+
+
+def _readable(rows: Iterable[tuple[object, ...]], limit: int) -> Iterator[SessionRow]:
+    """Yield so many records; one that is damaged is left out."""
+    for row in rows:
+        if limit <= 0:
+            break
+        try:
+            yield _session_row(row)
+            limit -= 1
+        except UNREADABLE as error:
+            _log.error("a session's record is damaged: left out (%s)", error)
 
 
 def _session_row(row: tuple[object, ...]) -> SessionRow:

@@ -11,6 +11,7 @@ from roost.schemas.turn import (
     AddUsage,
     BeginTurn,
     ClaimCall,
+    EndCall,
     EndTurn,
     OpenPending,
     SetRunnerState,
@@ -78,6 +79,8 @@ class Changes:
                         refusal = Refusal(INCOMPATIBLE, "usage comes with an event")
                 case ClaimCall():
                     refusal = self._check_claim(session, draft, change)
+                case EndCall():
+                    pass  # of a call that does not run it changes nothing
                 case SettleCall():
                     if draft.type not in CALL_CLOSED:
                         refusal = Refusal(INCOMPATIBLE, "a call is settled by its last event")
@@ -101,6 +104,8 @@ class Changes:
                     self._journal.db.execute(_USAGE, (*_usage(change), session.key))
                 case ClaimCall(call_id=call_id, fingerprint=fingerprint):
                     self._lifecycle.ledger.claim(session.key, call_id, fingerprint)
+                case EndCall(call_id=call_id):
+                    self._lifecycle.ledger.end(session.key, call_id)
                 case SettleCall(call_id=call_id, state=state):
                     sequence = session.last_sequence + 1
                     self._lifecycle.ledger.settle(session.key, call_id, state, sequence)

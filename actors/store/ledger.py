@@ -26,9 +26,10 @@ _CLAIM = "insert into tool_ledger(session, call_id, fingerprint, at) values(?, ?
 _SETTLE = """update tool_ledger set state = ?, at = ?, sequence = ?
     where session = ? and call_id = ?"""
 _RELEASE = "delete from tool_ledger where session = ? and call_id = ?"
-_ABANDON = (
-    "update tool_ledger set state = 'unknown', at = ? where session = ? and state = 'running'"
-)
+_ABANDON = """update tool_ledger set state = 'unknown', at = ?
+    where session = ? and state in ('running', 'ended')"""
+_END = """update tool_ledger set state = 'ended', at = ?
+    where session = ? and call_id = ? and state = 'running'"""
 _STOP = """update tool_ledger set cancel_reason = ? where session = ? and call_id = ?
     and state = 'running' and cancel_reason is null"""
 _TO_STOP = """select cancel_reason from tool_ledger where session = ? and call_id = ?
@@ -71,6 +72,10 @@ class Ledger:
             self._count -= self._db.execute(_EVICT, (part,)).rowcount
         self._db.execute(_CLAIM, (session, call_id, fingerprint, now))
         self._count += 1
+
+    def end(self, session: int, call_id: str) -> None:
+        """Note that the handler of a call has ended; how it is settled comes with its event."""
+        self._db.execute(_END, (self._journal.now(), session, call_id))
 
     def settle(
         self,

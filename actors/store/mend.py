@@ -37,7 +37,7 @@ _STATES: Final = {
     "messages": "'queued', 'begun', 'ended'",
     "turns": "'open', 'ended'",
     "pending": "'open', 'approved', 'denied', 'cancelled', 'answered', 'unavailable', 'timeout'",
-    "tool_ledger": "'running', 'completed', 'unknown'",
+    "tool_ledger": "'running', 'ended', 'completed', 'unknown'",
 }
 
 

@@ -65,7 +65,8 @@ class Reads:
     def sessions(self, request: ListSessions) -> Sessions:
         """Return a page of sessions, shorter than asked for if they are large."""
         limit = min(max(request.limit, 0), MAX_ROWS)
-        found = self._catalogue.sessions(request.agent_id, request.after, limit + 1)
+        read = self._catalogue.sessions_back if request.newest else self._catalogue.sessions
+        found = read(request.agent_id, request.after, limit + 1)
         rows, more = _bounded(found, limit)
         return Sessions(sessions=tuple(rows), more=more)
 
@@ -128,7 +129,7 @@ class Reads:
         return CallRecalled(body=rows[0].body if rows else b"")
 
     def permissions(self, request: ListPermissions) -> Permissions:
-        """Return the rules in force for an agent without a process, or for one session of it."""
+        """Return the rules in force for an agent, or for one session of it."""
         session_key: int | None = None
         agent_id = request.agent_id
         if request.session_id:

@@ -161,13 +161,6 @@ class Repairs:
         if session is not None:
             self._lifecycle.close_now(session)
 
-    def finish_rest(self) -> None:
-        """Finish the agents and close the sessions whose end was under way."""
-        for agent_id in self.agents_to_finish():
-            self.finish(agent_id)
-        for session_id in self.sessions_to_close():
-            self.close(session_id)
-
     def agents_to_start(self) -> list[AgentId]:
         """Return the agents that have something to do, oldest first."""
         return [AgentId(row[0]) for row in self._journal.db.execute(_WAITING)]

@@ -13,10 +13,8 @@ from roost.actors.agent.actor import AgentActor
 from roost.config.load import default_settings
 from roost.config.model import Settings, encode_settings
 from roost.schemas.agent import AgentSpec
-from roost.schemas.approval import ListPermissions, Permissions
 from roost.schemas.boot import Boot
 from roost.schemas.control import Busy, KillChild, Ready, Start, ToRoot
-from roost.schemas.unions import front_from_agent
 from roost.supervisor.actor import Process
 from roost.supervisor.link import Link
 from roost.supervisor.poller import Poller
@@ -55,16 +53,6 @@ class FakeRoot:
     @property
     def kills(self) -> list[KillChild]:
         return [message for message in self.said if isinstance(message, KillChild)]
-
-
-class Silent:
-    """A handler that hears nothing."""
-
-    def on_message(self, link: Link, ref: int, message: Message) -> None:
-        raise AssertionError(message)
-
-    def on_closed(self, link: Link) -> None:
-        pass
 
 
 class Rig:
@@ -123,15 +111,6 @@ class Rig:
         while (turns := self.actor._turns) is None:  # noqa: ASYNC110 # pyright: ignore[reportPrivateUsage]
             await trio.sleep(0.001)
         return turns._permits  # pyright: ignore[reportPrivateUsage]
-
-    async def permissions(self, session_id: str = "") -> list[str]:
-        """Ask for the rules in force, as the front does."""
-        mine = self.link_peer("front")
-        link = Link(mine, self._poller, name="agent", decoder=front_from_agent, handler=Silent())
-        answer = await link.call(ListPermissions(session_id=session_id), timeout=5)
-        link.close()
-        assert isinstance(answer, Permissions)
-        return [permission.permission_id for permission in answer.permissions]
 
     async def _live(
         self, env: dict[str, str], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

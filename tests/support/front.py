@@ -15,10 +15,9 @@ from roost.config.load import load_settings
 from roost.config.model import Settings, encode_settings
 from roost.config.paths import Home
 from roost.schemas import control
-from roost.schemas.approval import Permissions
 from roost.schemas.base import Done, Message
 from roost.schemas.boot import Boot
-from roost.schemas.unions import agent_from_front, store_from_front
+from roost.schemas.unions import store_from_front
 from roost.supervisor.actor import Process
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
@@ -31,7 +30,8 @@ from tests.support.front_clients import (
     WebSocketClient,
     open_client,
 )
-from tests.support.front_store import NOW, RULE, FakeStore
+from tests.support.front_rows import NOW
+from tests.support.front_store import FakeStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -73,22 +73,10 @@ class FakeRoot:
                 generation=1,
                 restarts=0,
                 uptime=1.5,
-                rss=1024,
             )
             link.reply(ref, control.Tree(nodes=(node,)))
         else:
             link.reply(ref, Done())
-
-    def on_closed(self, link: Link) -> None:
-        """Nothing is lost with it."""
-
-
-class FakeAgent:
-    """An agent's end of its link to the front."""
-
-    def on_message(self, link: Link, ref: int, message: Message) -> None:
-        """Answer `ListPermissions`."""
-        link.reply(ref, Permissions(permissions=(RULE,)))
 
     def on_closed(self, link: Link) -> None:
         """Nothing is lost with it."""
@@ -144,13 +132,6 @@ class FrontHouse:
             ours, self.poller, name="front", decoder=store_from_front, handler=self.store
         )
         self.front.link_up("store", 1, theirs.detach())
-
-    def link_agent(self, agent_id: str) -> Link:
-        """Give the front a link to an agent."""
-        ours, theirs = socket.socketpair()
-        link = Link(ours, self.poller, name="front", decoder=agent_from_front, handler=FakeAgent())
-        self.front.link_up(f"agent:{agent_id}", 1, theirs.detach())
-        return link
 
     def listen(self) -> None:
         """Give the front its listeners."""

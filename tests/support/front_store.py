@@ -5,22 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import msgspec
-import uuid_utils
 
 from roost.schemas import agent, approval, session, turn
 from roost.schemas.base import (
     CallId,
     Done,
-    EventId,
     Message,
     MessageId,
     Refused,
-    SessionId,
     TurnId,
 )
 from roost.schemas.event import (
-    AgentMessageCompleted,
-    AgentMessageDelta,
     AnyEvent,
     CancellationCompleted,
     CancellationRequested,
@@ -29,60 +24,23 @@ from roost.schemas.event import (
     ToolApprovalApproved,
     ToolApprovalRejected,
     ToolApprovalRequested,
-    UserMessage,
 )
 from roost.schemas.published import Published, PublishedItem
 from roost.schemas.unions import event_encoder
+from tests.support.front_rows import (
+    NOW,
+    FakeMessage,
+    FakeSession,
+    completed,
+    delta,
+    new_id,
+    user_message,
+)
 
 if TYPE_CHECKING:
     from roost.supervisor.link import Link
 
-NOW = 1_772_357_400_000
 EPOCH = "epoch-1"
-
-
-class FakeMessage:
-    """One accepted message."""
-
-    def __init__(self, request: turn.AcceptMessage) -> None:
-        self.request = request
-        self.state: str = "queued"
-        self.turn_id = ""
-        self.outcome = ""
-
-
-class FakeSession:
-    """One session: its events as bodies, and its rows."""
-
-    def __init__(self, spec: session.SessionSpec) -> None:
-        self.spec = spec
-        self.state: session.SessionState = "open"
-        self.closed_at = 0
-        self.reason = ""
-        self.bodies: list[bytes] = []
-        self.first_sequence = 1
-        self.delivered = 0
-        self.cleared: tuple[int, int] = (0, 0)
-        self.messages: dict[str, FakeMessage] = {}
-        self.turn: session.TurnRef | None = None
-        self.turns: dict[str, session.TurnRef] = {}
-        self.pending: dict[str, approval.PendingRow] = {}
-
-    def row(self) -> session.SessionRow:
-        """Return the session's record."""
-        return session.SessionRow(
-            spec=self.spec,
-            state=self.state,
-            status="idle",
-            last_sequence=len(self.bodies),
-            first_sequence=self.first_sequence,
-            delivered=self.delivered,
-            queued=sum(m.state == "queued" for m in self.messages.values()),
-            closed_at=self.closed_at,
-            close_reason=self.reason,
-            cleared_after=self.cleared[0],
-            cleared_at=self.cleared[1],
-        )
 
 
 class FakeStore:
@@ -391,8 +349,10 @@ class FakeStore:
             r
             for r in rows
             if message.agent_id in ("", r.spec.agent_id)
-            and (r.spec.created_at, r.spec.session_id) > message.after
+            and _is_asked_for((r.spec.created_at, r.spec.session_id), message)
         ]
+        if message.newest:
+            rows.reverse()
         return session.Sessions(
             sessions=tuple(rows[: message.limit]), more=len(rows) > message.limit
         )
@@ -595,47 +555,12 @@ def _decision(
     )
 
 
-def new_id() -> EventId:
-    """Return an event id."""
-    return EventId(str(uuid_utils.uuid7()))
+def _is_asked_for(key: tuple[int, str], message: session.ListSessions) -> bool:
+    if message.newest:
+        return not message.after[1] or key < message.after
+    return key > message.after
 
 
 def no_agent(agent_id: str) -> Refused:
     """Return the refusal for an unknown agent."""
     return Refused(code="AGENT_NOT_FOUND", message=f"AgenC daemon agent not found: {agent_id}")
-
-
-def user_message(
-    session_id: str, turn_id: str, text: str, metadata: dict[str, object] | None = None
-) -> UserMessage:
-    """Return the event that opens a turn."""
-    return UserMessage(
-        id=new_id(),
-        timestamp=NOW / 1000,
-        session_id=session_id,
-        turn_id=turn_id,
-        content=text,
-        metadata=metadata or {},
-    )
-
-
-def delta(session_id: str, turn_id: str, text: str) -> AgentMessageDelta:
-    """Return streamed text."""
-    return AgentMessageDelta(
-        id=new_id(), timestamp=NOW / 1000, session_id=session_id, turn_id=turn_id, delta=text
-    )
-
-
-def completed(session_id: str, turn_id: str, text: str) -> AgentMessageCompleted:
-    """Return the event that ends a turn."""
-    return AgentMessageCompleted(
-        id=new_id(),
-        timestamp=NOW / 1000,
-        session_id=session_id,
-        turn_id=turn_id,
-        content=text,
-        metadata={"final": True},
-    )
-
-
-__all__ = ["FakeSession", "FakeStore", "SessionId"]

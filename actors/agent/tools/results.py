@@ -25,15 +25,6 @@ def clip(head: bytes, tail: bytes, omitted: int) -> tuple[str, bool]:
     return text, omitted > 0
 
 
-def clip_text(text: str, limit: int) -> tuple[str, bool]:
-    """Return a text of at most about `limit` bytes, and whether something is left out."""
-    data = text.encode()
-    if len(data) <= limit:
-        return clip(data[: limit // 2], data[limit // 2 :], 0)
-    half = limit // 2
-    return clip(data[:half], data[len(data) - half :], len(data) - 2 * half)
-
-
 def _join(head: bytes, tail: bytes, omitted: int) -> str:
     if not omitted:
         return (head + tail).decode(errors="replace")

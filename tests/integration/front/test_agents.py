@@ -5,11 +5,14 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 import trio
 
 from roost.schemas import control
+from roost.schemas.base import SessionId
 from tests.support.front import Json, open_client, open_front
+from tests.support.front_rows import FakeSession
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -267,6 +270,21 @@ async def test_logs_are_folded_from_the_pages(tmp_path: Path) -> None:
             assert str(logs["transcript"]).endswith("[user] hi\n[assistant] hello")
             assert cast("list[Json]", logs["sessions"])[0]["itemCount"] == 2
             assert _code(await client.refused("agent.logs", {"agentId": "x"})) == "AGENT_NOT_FOUND"
+
+
+async def test_of_many_sessions_the_logs_show_the_newest(tmp_path: Path) -> None:
+    with trio.fail_after(10):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            house.store.add_agent()
+            rows = house.store.sessions
+            first = rows["session_1"]
+            for number in range(1_100):
+                name = f"session_x{number:04}"
+                spec = msgspec.structs.replace(first.spec, session_id=SessionId(name))
+                rows[name] = FakeSession(spec)
+            logs = await client.call("agent.logs", {"agentId": "agent_1"})
+            shown = [one["sessionId"] for one in cast("list[Json]", logs["sessions"])]
+            assert shown == [f"session_x{number:04}" for number in range(1_050, 1_100)]
 
 
 async def test_permissions_are_those_of_an_agent_or_of_a_session(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ async def test_a_new_store_link_resumes_every_stream_without_gap_or_repetition(
 
 
 def _deltas(count: int) -> list[Any]:
-    from tests.support.front_store import delta
+    from tests.support.front_rows import delta
 
     return [delta("session_1", "turn_1", str(i)) for i in range(count)]
 

@@ -10,7 +10,6 @@ from roost.actors.projection import (
     ContextError,
     Conversation,
     Transcript,
-    fold_conversation,
 )
 from roost.schemas.unions import event_decoder
 
@@ -34,6 +33,13 @@ def make(kind: str, number: int, turn: str = "t1", **more: object) -> AnyEvent:
 def story(*steps: tuple[str, dict[str, object]]) -> list[AnyEvent]:
     numbers = count(1)
     return [make(kind, next(numbers), **more) for kind, more in steps]  # type: ignore[arg-type]
+
+
+def fold_conversation(events: list[AnyEvent]) -> Conversation:
+    conversation = Conversation()
+    for found in events:
+        conversation.fold(found)
+    return conversation
 
 
 def call(kind: str, call_id: str, **more: object) -> tuple[str, dict[str, object]]:

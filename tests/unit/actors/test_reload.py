@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import msgspec
 import trio
 import trio.testing
 
-from roost.actors.reload import Reloader
+from roost.actors.reload import LOAD_SECONDS, MAX_WAITING, Reloader
 from roost.config.errors import SettingsError
 from roost.config.load import default_settings
 from roost.schemas.base import Refused
@@ -16,6 +17,8 @@ from roost.supervisor.reconfigure import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from trio.testing import MockClock
 
     from roost.config.model import Settings
     from roost.schemas.base import Message
@@ -157,3 +160,78 @@ async def test_a_daemon_that_stops_refuses() -> None:
         assert codes == ["SHUTTING_DOWN"] * 2
         rig.gate.set()
         await rig.until(3)
+
+
+async def test_a_file_that_does_not_answer_is_given_up_and_the_next_read_waits_for_its_thread(
+    mock_clock: MockClock,
+) -> None:
+    hangs, begun = threading.Event(), trio.Event()
+    reads: list[int] = []
+
+    def load() -> Settings:
+        reads.append(1)
+        trio.from_thread.run_sync(begun.set)
+        hangs.wait(20)
+        return default_settings()
+
+    answers: list[Message] = []
+    answered = [trio.Event(), trio.Event()]
+
+    def take(answer: Message) -> None:
+        answered[len(answers)].set()
+        answers.append(answer)
+
+    reloader = Reloader(default_settings(), load, _no_apply)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reloader.run)
+            for event in answered:
+                reloader.ask(take)
+                await begun.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                mock_clock.jump(LOAD_SECONDS + 1)
+                await event.wait()
+            assert [getattr(answer, "code", "") for answer in answers] == ["OVERLOADED"] * 2
+            assert len(reads) == 1
+            hangs.set()
+            nursery.cancel_scope.cancel()
+    finally:
+        hangs.set()
+
+
+def test_no_more_than_so_many_wait_for_a_reload() -> None:
+    answers: list[Message] = []
+    reloader = Reloader(default_settings(), default_settings, _no_apply)
+    for _ in range(MAX_WAITING + 2):
+        reloader.ask(answers.append)
+    assert [getattr(answer, "code", "") for answer in answers] == ["OVERLOADED"] * 2
+
+
+async def test_when_the_processes_cannot_be_told_the_old_settings_are_in_force_again() -> None:
+    applied: list[float] = []
+
+    async def apply(settings: Settings) -> Outcome:
+        await trio.lowlevel.checkpoint()
+        applied.append(settings.timeouts.turn)
+        if settings.timeouts.turn == 1:
+            raise RuntimeError("boom")
+        return Outcome({}, ())
+
+    answers: list[Message] = []
+    reloader = Reloader(default_settings(), lambda: with_turn(1), apply)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reloader.run)
+        reloader.ask(answers.append)
+        with trio.fail_after(5):
+            while not answers:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    (answer,) = answers
+    assert isinstance(answer, Refused)
+    assert "could not be given to every process" in answer.message
+    assert applied == [1, 0]
+    assert reloader.settings == default_settings()
+
+
+async def _no_apply(_: Settings) -> Outcome:
+    raise AssertionError

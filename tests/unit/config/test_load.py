@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -54,15 +55,17 @@ def test_the_limits_are_those_that_are_documented() -> None:
 
 
 def test_every_layer_wins_over_the_one_below(tmp_path: Path) -> None:
-    home = home_with(tmp_path, "[limits]\nconnections = 1\nqueued_requests = 1\nline_bytes = 1\n")
-    environ = {"ROOST_LIMITS_QUEUED_REQUESTS": "2", "ROOST_LIMITS_LINE_BYTES": "2"}
-    loaded = load_settings(home, environ, {"limits.line_bytes": "3"})
+    home = home_with(
+        tmp_path, "[limits]\nconnections = 4\nqueued_requests = 1\nclient_queue_bytes = 1\n"
+    )
+    environ = {"ROOST_LIMITS_QUEUED_REQUESTS": "2", "ROOST_LIMITS_CLIENT_QUEUE_BYTES": "2"}
+    loaded = load_settings(home, environ, {"limits.client_queue_bytes": "3"})
     limits = loaded.settings.limits
-    assert (limits.connections, limits.queued_requests, limits.line_bytes) == (1, 2, 3)
+    assert (limits.connections, limits.queued_requests, limits.client_queue_bytes) == (4, 2, 3)
     assert loaded.origins == {
         "limits.connections": f"{home.config} line 2",
         "limits.queued_requests": "the variable ROOST_LIMITS_QUEUED_REQUESTS",
-        "limits.line_bytes": "--set limits.line_bytes",
+        "limits.client_queue_bytes": "--set limits.client_queue_bytes",
     }
 
 
@@ -263,3 +266,19 @@ def test_as_shipped_the_log_is_not_bounded() -> None:
     assert not any(msgspec.structs.astuple(settings.retention))
     store = settings.store
     assert (store.sessions, store.session_events, store.session_bytes) == (0, 0, 0)
+
+
+def test_a_file_that_is_no_regular_one_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    home = Home(tmp_path, explicit=True)
+    os.mkfifo(home.config)
+    assert "not a regular file" in refused(home)
+    home.config.unlink()
+    home.config.mkdir()
+    assert "not a regular file" in refused(home)
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("[limits]\nconnections = 7\n")
+    home = Home(tmp_path, explicit=True)
+    home.config.symlink_to(tmp_path / "elsewhere")
+    assert load_settings(home, {}).settings.limits.connections == 7

@@ -5,9 +5,13 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
-from roost.schemas.frame import HEADER, REPLY, FrameReader, FrameTooLarge, LineReader, encode_frame
+from roost.schemas.frame import HEADER, REPLY, FrameReader, FrameTooLarge, LineReader
 
 cuts = st.lists(st.integers(min_value=0, max_value=400), max_size=12)
+
+
+def encode_frame(body: bytes, ref: int = 0) -> bytes:
+    return HEADER.pack(len(body), ref) + body
 
 
 def pieces(stream: bytes, at: list[int]) -> list[bytes]:

@@ -27,7 +27,7 @@ def test_a_signal_does_not_reach_a_process_that_has_the_pid_now() -> None:
 def test_of_a_process_that_is_not_there_nothing_is_known() -> None:
     assert identity.identify(NO_PID) is None
     assert identity.rss(NO_PID) == -1
-    assert identity.cpu_seconds(NO_PID) == -1
+    assert identity.usage(NO_PID) == identity.Usage()
     assert identity.children(NO_PID) == []
     assert identity.descendants(NO_PID) == []
     assert not identity.is_running(ProcessId(NO_PID, 0.0))
@@ -36,7 +36,7 @@ def test_of_a_process_that_is_not_there_nothing_is_known() -> None:
 
 def test_memory_and_processor_time_of_this_process_are_known() -> None:
     assert identity.rss(os.getpid()) > 1 << 20
-    assert identity.cpu_seconds(os.getpid()) > 0
+    assert identity.usage(os.getpid()).cpu_seconds > 0
 
 
 def test_the_title_can_be_set() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roost.actors.agent.calls import Completed
+from roost.schemas.base import CallId
 from roost.schemas.event import ToolCallFailed
+from roost.schemas.turn import EndCall
 from tests.unit.actors.agent.machine import ASK, QUESTION, Driven
 
 if TYPE_CHECKING:
@@ -104,3 +106,14 @@ def test_what_does_not_run_is_left_alone() -> None:
     cancel_call(turn, "c1")
     assert not turn.stopped
     assert not failures(turn)
+
+
+def test_the_store_hears_of_a_call_that_ends_before_its_batch() -> None:
+    turn = Driven().begin()
+    turn.think("p1", "p2")
+    turn.end("c1")
+    assert turn.emitted[-1].event is None
+    assert turn.emitted[-1].changes == (EndCall(call_id=CallId("c1")),)
+    turn.end("c2")
+    told = [c for emit in turn.emitted for c in emit.changes if isinstance(c, EndCall)]
+    assert len(told) == 1, "the last one's event comes at once"

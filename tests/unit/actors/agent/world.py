@@ -29,6 +29,7 @@ from roost.schemas import event
 from roost.schemas.base import MessageId
 from roost.schemas.turn import (
     ClaimCall,
+    EndCall,
     EndTurn,
     OpenPending,
     QueuedMessage,
@@ -157,8 +158,11 @@ class World:
             case ClaimCall(call_id=call_id):
                 assert call_id not in self.ledger
                 self.ledger[call_id] = "running"
-            case SettleCall(call_id=call_id, state=state):
+            case EndCall(call_id=call_id):
                 assert self.ledger[call_id] == "running"
+                self.ledger[call_id] = "ended"
+            case SettleCall(call_id=call_id, state=state):
+                assert self.ledger[call_id] in {"running", "ended"}
                 self.ledger[call_id] = state
             case EndTurn():
                 self.ended.append(change)

@@ -138,3 +138,19 @@ def test_no_bytes_at_all_make_it_fail(data: bytes) -> None:
     reader = FrameReader(200)
     for at in range(0, len(data), 7):
         reader.feed(data[at : at + 7])
+
+
+@pytest.mark.parametrize(
+    ("size", "width"), [(0, 2), (5, 2), (125, 2), (0, 8), (5, 8), (126, 8), (0xFFFF, 8)]
+)
+def test_a_length_that_is_not_in_its_shortest_form_is_refused(size: int, width: int) -> None:
+    reader = FrameReader(LIMIT)
+    head = bytes((0x81, 0x80 | (126 if width == 2 else 127))) + size.to_bytes(width)
+    assert reader.feed(head + bytes(4 + size)) == []
+    assert reader.end is not None
+    assert reader.end.code == 1002
+
+
+@pytest.mark.parametrize("size", [126, 0xFFFF, 0x10000])
+def test_the_first_length_of_each_form_is_read(size: int) -> None:
+    assert FrameReader(LIMIT).feed(_frame(b"x" * size)) == [b"x" * size]

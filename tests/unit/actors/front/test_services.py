@@ -14,6 +14,13 @@ def _crash() -> None:
     raise LookupError
 
 
+async def test_no_two_connections_have_one_number() -> None:
+    boot = Boot(home="/nowhere", settings=b"", root_pid=1, started_at=0, version="")
+    async with trio.open_nursery() as nursery:
+        services = Services(boot, default_settings(), Timers(), nursery)
+        assert [services.next_caller() for _ in range(3)] == [1, 2, 3]
+
+
 async def test_what_crashes_in_a_thread_fails_one_request_alone() -> None:
     boot = Boot(home="/nowhere", settings=b"", root_pid=1, started_at=0, version="")
     async with trio.open_nursery() as nursery:

@@ -199,6 +199,28 @@ def test_places_are_given_in_order_and_one_that_is_not_wanted_any_more_is_skippe
     assert not places.ask().done
 
 
+def test_many_that_end_as_soon_as_they_are_let_in_do_not_nest_and_lose_no_place() -> None:
+    places = Places(2)
+    held = [places.ask(), places.ask()]
+    ends: list[object] = []
+
+    async def work(number: int) -> int:
+        place = places.ask()
+        try:
+            await place
+            return number
+        finally:
+            places.give_back(place)
+
+    for number in range(5_000):
+        start(work(number), ends.append)
+    assert not ends
+    places.give_back(held[0])
+    assert ends == list(range(5_000))
+    places.give_back(held[1])
+    assert [places.ask().done for _ in range(3)] == [True, True, False]
+
+
 def test_a_crash_is_an_internal_error_without_its_text() -> None:
     ends: list[object] = []
 

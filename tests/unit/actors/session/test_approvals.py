@@ -10,7 +10,6 @@ from roost.actors.session.approvals import (
     judge,
     make_rules,
     operation_keys,
-    permissions,
     plain_command,
 )
 from roost.schemas.tool_names import canonical_tool
@@ -139,20 +138,3 @@ def test_arguments_compare_irrespective_of_the_order_of_members() -> None:
     first = operation_keys("Other", {"a": 1, "b": [1, 2]}, "/")
     assert first == operation_keys("Other", {"b": [1, 2], "a": 1}, "/")
     assert first != operation_keys("Other", {"b": [2, 1], "a": 1}, "/")
-
-
-def test_the_rules_are_listed_in_order() -> None:
-    rules = make_rules("write", True, ("FileRead",), ("bash",))
-    found = permissions(rules, {"k2"}, {"k1"})
-    assert [p.permission_id for p in found] == [
-        "mode:unattended",
-        "unattended:allow:FileRead",
-        "unattended:deny:system.bash",
-        "approval:session:k1",
-        "approval:agent:k2",
-    ]
-
-
-def test_the_unattended_lists_show_only_in_that_mode() -> None:
-    found = permissions(make_rules("write", False, ("FileRead",), ()), (), ())
-    assert [p.permission_id for p in found] == ["mode:default"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,3 +78,60 @@ def test_a_file_that_cannot_be_written_fails_nothing(
     (tmp_path / "audit").write_text("in the way")
     Audit(tmp_path, rotate_bytes=1_000, keep=2).write([decided("approved")])
     assert "missing" in caplog.text
+
+
+def test_a_fifo_in_its_place_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "audit").mkdir()
+    path = tmp_path / "audit" / "permission-audit.jsonl"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    audit = Audit(tmp_path, rotate_bytes=1_000_000, keep=2)
+    audit.write([decided("approved")])
+    assert "not a regular file" in caplog.text
+    os.close(reader)
+    audit.write([decided("approved")])
+    path.unlink()
+    audit.write([decided("denied")])
+    audit.close()
+    assert [line["decision"] for line in lines(path)] == ["denied"]
+
+
+def test_what_one_write_leaves_over_is_written_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def write_some(fd: int, data: memoryview) -> int:
+        return write(fd, data[:7])
+
+    monkeypatch.setattr(os, "write", write_some)
+    audit = Audit(tmp_path, rotate_bytes=1_000_000, keep=2)
+    audit.write([decided("approved"), decided("denied")])
+    audit.close()
+    found = lines(tmp_path / "audit" / "permission-audit.jsonl")
+    assert [line["decision"] for line in found] == ["approved", "denied"]
+
+
+def test_a_line_that_was_cut_by_a_full_disk_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = Audit(tmp_path, rotate_bytes=1_000_000, keep=2)
+    audit.write([decided("approved")])
+    write, room = os.write, [9, 0]
+
+    def fill(fd: int, data: memoryview) -> int:
+        size = room.pop(0)
+        if not size:
+            raise OSError(errno.ENOSPC, "no space")
+        return write(fd, data[:size])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fill)
+        audit.write([decided("denied")])
+    assert "missing" in caplog.text
+    audit.write([decided("cancelled")])
+    audit.close()
+    found = lines(tmp_path / "audit" / "permission-audit.jsonl")
+    assert [line["decision"] for line in found] == ["approved", "cancelled"]

@@ -88,6 +88,20 @@ def test_an_agent_that_missed_the_bell_finds_the_call_in_its_inbox_until_it_has_
     assert actor.book.refused(cancel(actor, "b")) == "INVALID_ARGUMENT"
 
 
+def test_a_call_whose_handler_has_ended_cannot_be_cancelled_though_its_event_is_to_come(
+    actor: Actor,
+) -> None:
+    turn_id = actor.begin()
+    run(actor, turn_id, "a")
+    actor.send(actor.draft(None, turn.EndCall(call_id=CallId("a"))))
+    assert actor.book.refused(cancel(actor, "a")) == "INVALID_ARGUMENT"
+    pull = turn.PullInbox(session_id=actor.session_id)
+    assert actor.book.read(pull, actor.agent_id) == turn.Inbox(items=())
+    ended = tool_event(event.ToolCallFailed, actor.session_id, turn_id, "a", error="stopped")
+    settle = turn.SettleCall(call_id=CallId("a"), state="unknown")
+    assert all(isinstance(n, int) for n in actor.send(actor.draft(ended, settle)))
+
+
 @pytest.mark.parametrize("which", ["none", "asked only", "decided"])
 def test_a_call_that_neither_waits_nor_runs_cannot_be_cancelled(actor: Actor, which: str) -> None:
     turn_id = actor.begin()

@@ -46,7 +46,10 @@ def cold(book: Book) -> None:
     book.desk.transact(repairs.mark_recovered)
     for session_id in repairs.sessions_to_repair():
         book.desk.transact(lambda session_id=session_id: repairs.repair_cold(session_id))  # type: ignore[misc]
-    book.desk.transact(repairs.finish_rest)
+    for agent_id in repairs.agents_to_finish():
+        book.desk.transact(lambda agent_id=agent_id: repairs.finish(agent_id))  # type: ignore[misc]
+    for session_id in repairs.sessions_to_close():
+        book.desk.transact(lambda session_id=session_id: repairs.close(session_id))  # type: ignore[misc]
 
 
 def test_an_agent_that_root_gave_up_ends_its_turn_and_its_queue(actor: Actor) -> None:

@@ -523,6 +523,26 @@ def test_lists_are_walked_page_by_page(book: Book) -> None:
     assert [row.spec.session_id for row in sessions.sessions] == ["s4"]
 
 
+def test_the_sessions_of_an_agent_are_listed_backwards(book: Book) -> None:
+    book.ask(create_agent("a", "s0"))
+    book.ask(create_agent("b", "other"))
+    for number in range(1, 5):
+        spec = session.SessionSpec(
+            session_id=SessionId(f"s{number}"), agent_id=AgentId("a"), created_at=1
+        )
+        book.ask(session.CreateSession(session=spec))
+    seen: list[str] = []
+    before = (0, "")
+    while True:
+        page = book.read(session.ListSessions(limit=2, agent_id="a", after=before, newest=True))
+        assert isinstance(page, session.Sessions)
+        seen += [row.spec.session_id for row in page.sessions]
+        if not page.more:
+            break
+        before = (page.sessions[-1].spec.created_at, page.sessions[-1].spec.session_id)
+    assert seen == ["s4", "s3", "s2", "s1", "s0"]
+
+
 def test_the_figures_count_what_is_there(book: Book) -> None:
     actor = with_actor(book)
     other = with_actor(book)
