@@ -70,8 +70,8 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        shown = text.encode("utf-8", "replace").decode()
-        raise click.UsageError(f"{clean(shown)!r} is not UTF-8") from None
+        shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise click.UsageError(f"{_clean(shown)} is not UTF-8") from None
 
 
 def _print(found: Iterable[FoundFile], given: dict[str, str]) -> None:

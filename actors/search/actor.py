@@ -18,7 +18,7 @@ import trio
 from roost.actors.errors import DaemonError, Internal, Overloaded
 from roost.actors.logs import adjust_log
 from roost.actors.search.corpus import DIRECTORY, Corpus
-from roost.actors.search.index import Index
+from roost.actors.search.index import Index, IsCold
 from roost.actors.search.matching import MAX_FOUND, Cancelled, best
 from roost.actors.search.roots import Root, Seen, resolve
 from roost.actors.search.scoring import align, fold
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS = 4
-WALKS = 2
+WALKS = 3
 """Searches at a time that walk through a root first: however many wait for that, the others have their threads."""
 MAX_SEARCHES = 1_024
 NICE = 5
@@ -194,13 +194,20 @@ class SearchActor(ProcessActor):
                     raise Cancelled
                 await self._renew([one for one in kept.values() if one.is_stale])
                 indexes = [(root, kept[root.real].index) for root in roots]
-                is_cold = any(index.is_cold for _, index in indexes)
-                limiter = self._walks if is_cold else self._threads
-                return await trio.to_thread.run_sync(_search, indexes, job, limiter=limiter)
+                return await self._find(indexes, job)
         finally:
             for one in kept.values():
                 one.users -= 1
             self._drop_some()
+
+    async def _find(self, indexes: Sequence[tuple[Root, Index]], job: _Job) -> Found:
+        if not any(index.is_cold for _, index in indexes):
+            try:
+                return await self._in_thread(lambda: _search(indexes, job, walks=False))
+            except IsCold:
+                pass  # such as after new rules
+        walk = partial(_search, indexes, job, walks=True)
+        return await trio.to_thread.run_sync(walk, limiter=self._walks)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(function, limiter=self._threads)
@@ -251,13 +258,13 @@ def _close(indexes: list[Index]) -> None:
         indexes.pop().close()
 
 
-def _search(indexes: Sequence[tuple[Root, Index]], job: _Job) -> Found:
+def _search(indexes: Sequence[tuple[Root, Index]], job: _Job, *, walks: bool) -> Found:
     """Return the best matches below all roots; runs in a thread."""
     query = fold(job.search.query)
     seen = Seen()
     hits: list[tuple[int, str, int]] = []
     for number, (root, index) in enumerate(indexes):
-        corpus = _refresh(index, job)
+        corpus = _refresh(index, job, walks=walks)
         hidden = seen.hides(root, index.aliases)
         found = best(corpus, query, hidden=hidden, cancelled=job.cancelled)
         seen.add(root, index.aliases)
@@ -266,10 +273,10 @@ def _search(indexes: Sequence[tuple[Root, Index]], job: _Job) -> Found:
     return Found(paths=tuple(_found(indexes, hit, query) for hit in hits[:MAX_FOUND]))
 
 
-def _refresh(index: Index, job: _Job) -> Corpus:
+def _refresh(index: Index, job: _Job, *, walks: bool) -> Corpus:
     try:
-        return index.refresh(job.cancelled)
-    except Cancelled:
+        return index.refresh(job.cancelled, walks=walks)
+    except (Cancelled, IsCold):
         raise
     except Exception:
         index.close()  # nobody knows what it is worth; the next search begins anew

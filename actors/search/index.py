@@ -33,6 +33,10 @@ ROUNDS = 3
 LOOK_EVERY = 256
 
 
+class IsCold(Exception):
+    """The root has to be walked through, and that was not wanted."""
+
+
 class Index:
     """One root, which must be a real path. Not for two threads at once."""
 
@@ -66,14 +70,17 @@ class Index:
         """Return the links that were followed: the path of each, and the real path that it stands for."""
         return self._walk.aliases if self._walk is not None else {}
 
-    def refresh(self, cancelled: Callable[[], bool]) -> Corpus:
+    def refresh(self, cancelled: Callable[[], bool], *, walks: bool = True) -> Corpus:
         """Return what is below the root now.
 
         Raises:
             Cancelled: `cancelled` said so; the next call goes on from there.
+            IsCold: all must be walked, and `walks` does not allow that.
         """
         try:
             for _ in range(ROUNDS):
+                if self._walk is None and not walks:
+                    raise IsCold
                 walk = self._walk or self._begin()
                 if self._finish(walk, cancelled) and self._catch_up(walk, cancelled):
                     break

@@ -8,8 +8,30 @@ import re
 TABLE = "/proc/self/mountinfo"
 
 _KINDS = frozenset(
-    "autofs binder binfmt_misc bpf cgroup cgroup2 configfs debugfs devpts efivarfs fusectl mqueue nfsd "
-    "proc pstore resctrl rpc_pipefs securityfs selinuxfs smackfs sysfs tracefs".split()
+    [
+        "autofs",
+        "binder",
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devpts",
+        "efivarfs",
+        "fusectl",
+        "mqueue",
+        "nfsd",
+        "proc",
+        "pstore",
+        "resctrl",
+        "rpc_pipefs",
+        "securityfs",
+        "selinuxfs",
+        "smackfs",
+        "sysfs",
+        "tracefs",
+    ]
 )
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 

@@ -34,7 +34,7 @@ def resolve(texts: Iterable[str], allowed: Sequence[str]) -> list[Root]:
     Raises:
         InvalidArgument: a directory is not inside one of `allowed`, which is empty if all are.
     """
-    limits = [os.path.realpath(os.path.expanduser(path)) for path in allowed]
+    limits = [_limit(path) for path in allowed]
     found: dict[str, Root] = {}
     for text in texts:
         try:
@@ -49,6 +49,15 @@ def resolve(texts: Iterable[str], allowed: Sequence[str]) -> list[Root]:
         except (OSError, ValueError):  # such as a NUL, or too many links
             continue
     return sorted(found.values(), key=lambda root: (-root.real.rstrip("/").count("/"), root.real))
+
+
+def _limit(path: str) -> str:
+    """Return the real path of a directory that may be searched; a link that vanishes meanwhile stands for itself."""
+    expanded = os.path.expanduser(path)
+    try:
+        return os.path.realpath(expanded)
+    except OSError:
+        return os.path.normpath(expanded)
 
 
 def is_inside(path: str, directory: str) -> bool:

@@ -176,6 +176,9 @@ class Walk:
         """Put the rules of a directory before those that apply in it already."""
         folder.rules = self.rules_in(listing)
         for name in folder.rules:
+            self._looked = (
+                -1
+            )  # many rules take a while: look next whether the search is still wanted
             path = folder.real_of(name)
             self.rules[path] = sign(path)
             folder.chain = folder.chain.add(read_rules(path))

@@ -130,3 +130,11 @@ def turn_ids(home: Path, session: str) -> list[str]:
     finally:
         database.close()
     return [row[0] for row in rows]
+
+
+def test_without_a_time_limit_between_processes_turns_end_as_ever(home: Path) -> None:
+    with daemon_in(home, "timeouts.link_call=0", "approvals.ask=never") as daemon:
+        client = daemon.client()
+        _, session = create_agent(client)
+        step: Json = {"tool": "shell", "args": {"command": "true"}}
+        assert client.answer(send_script(client, session, step))["outcome"] == "completed"

@@ -282,3 +282,10 @@ def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     home = Home(tmp_path, explicit=True)
     home.config.symlink_to(tmp_path / "elsewhere")
     assert load_settings(home, {}).settings.limits.connections == 7
+
+
+def test_a_relative_root_for_searches_is_refused(tmp_path: Path) -> None:
+    text = refused(home_with(tmp_path, "[search]\nroots = ['/srv', 'rel']\n"))
+    assert "search.roots: 'rel' is not an absolute path" in text
+    allowed = home_with(tmp_path, "[search]\nroots = ['/srv', '~/src']\n")
+    assert load_settings(allowed, {}).settings.search.roots == ("/srv", "~/src")

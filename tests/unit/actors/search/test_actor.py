@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from roost.actors.search.actor import SearchActor, _Job
+from roost.actors.search.actor import THREADS, WALKS, SearchActor, _Job
 from roost.actors.search.index import Index
 from roost.config.load import default_settings
 from roost.config.model import encode_settings
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from roost.actors.search.walk import Walk
     from roost.schemas.base import Message
 
 
@@ -145,3 +147,46 @@ async def test_an_index_is_closed_in_a_thread(
         with trio.fail_after(5):
             await closed.wait()
         assert list(actor._kept) == [str(roots[1].resolve())]
+
+
+async def test_walks_through_new_roots_leave_threads_for_known_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, *big = [tmp_path / name for name in ("small", *map(str, range(WALKS + THREADS)))]
+    for root in (small, *big):
+        root.mkdir()
+        (root / "file").touch()
+    walking = threading.Semaphore(0)
+    go_on = threading.Event()
+    begin = Index._begin
+
+    def held(index: Index) -> Walk:
+        if index.root != str(small.resolve()):
+            walking.release()
+            go_on.wait(20)
+        return begin(index)
+
+    monkeypatch.setattr(Index, "_begin", held)
+    async with running() as actor:
+        await found(actor, "file", small)
+        async with trio.open_nursery() as nursery:
+            for root in big:
+                nursery.start_soon(found, actor, "file", root)
+            try:
+                with trio.fail_after(5):
+                    for _ in range(WALKS):
+                        await trio.to_thread.run_sync(walking.acquire)
+                    assert await found(actor, "file", small) == ["file"]
+                assert not walking.acquire(blocking=False), "more walks at a time than there may be"
+            finally:
+                go_on.set()
+
+
+async def test_a_known_root_with_new_rules_is_walked_as_a_new_one_is(tmp_path: Path) -> None:
+    (tmp_path / "file1").touch()
+    (tmp_path / "file2").touch()
+    async with running() as actor:
+        assert await found(actor, "file", tmp_path) == ["file1", "file2"]
+        (tmp_path / ".ignore").write_text("*1\n")
+        actor._threads.total_tokens = 1
+        assert await found(actor, "file", tmp_path) == ["file2"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roost.actors.search import walk, watch
+from roost.actors.search import mounts, walk, watch
 from roost.actors.search.corpus import DIRECTORY, FILE
 from roost.actors.search.ignore import IGNORE, Rules, read_rules
 from roost.actors.search.index import Index
@@ -318,3 +318,87 @@ def test_a_walk_may_be_interrupted_any_number_of_times(
         with pytest.raises(Cancelled):
             index.refresh(lambda: True)
     assert paths(index) == ["a/", "a/one", "b/", "b/two", "three"]
+
+
+def test_a_link_that_vanishes_during_the_walk_is_skipped(
+    root: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(root, "a", "target")
+    (root / "link").symlink_to("target")
+    real = os.path.realpath
+
+    def vanish(path: str) -> str:
+        if path.endswith("/link"):
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr(os.path, "realpath", vanish)
+    assert paths(make(root)) == ["a", "target"]
+
+
+def test_a_root_whose_links_always_change_is_answered_after_few_walks(
+    root: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(root, "a/one")
+    run = walk.Walk.run
+    rounds = 0
+
+    def disturbed(one: walk.Walk, cancelled: Callable[[], bool]) -> bool:
+        nonlocal rounds
+        rounds += 1
+        done = run(one, cancelled)
+        (root / "a" / f"link{rounds}").symlink_to("/nowhere")
+        return done
+
+    monkeypatch.setattr(walk.Walk, "run", disturbed)
+    assert paths(make(root)) == ["a/", "a/one"]
+    assert rounds <= 3
+
+
+def test_what_the_kernel_mounts_below_the_root_is_not_entered(
+    root: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(root, "a/one", "my proc/1/exe", "z/two")
+    table = root.parent / "mountinfo"
+    kernel = f"22 27 0:9999 / {root}/my\\040proc rw - proc proc rw\n"
+    table.write_text(kernel + f"23 27 0:9998 / {root}/a rw - tmpfs x rw\nnonsense\n")
+    monkeypatch.setattr(mounts, "TABLE", str(table))
+    assert paths(make(root)) == ["a/", "a/one", "z/", "z/two"]
+    assert paths(make(root / "my proc")) == ["1/", "1/exe"]
+
+
+def test_links_into_what_the_kernel_mounts_lead_nowhere(
+    root: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "link").symlink_to("/proc/self/maps")
+    (root / "file").touch()
+    index = make(root)
+    assert paths(index) == ["file"]
+
+
+@pytest.mark.parametrize("place", [".git", ".git/info/exclude", "~/.gitconfig", "~/mine"])
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
+def test_what_is_no_file_has_no_rules_wherever_git_looks(
+    root: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+) -> None:
+    home = root.parent / "home"
+    fill(home, ".config/x")
+    fill(root, "a")
+    monkeypatch.setenv("HOME", str(home))
+    if place == "~/mine":
+        (home / ".gitconfig").write_text("[core]\nexcludesfile = ~/mine\n")
+    at = home / place[2:] if place.startswith("~") else root / place
+    at.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(at)
+    else:
+        at.symlink_to(kind)
+    if place != ".git":
+        (root / ".git").mkdir(exist_ok=True)
+    index = Index(str(root), Allowance(100), most=100)
+    found: list[list[str]] = []
+    thread = threading.Thread(target=lambda: found.append(paths(index)), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert found == [["a"]]
+    index.close()
