@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from roost.actors.search.corpus import Corpus
 
 MAX_FOUND = 50
-FEW, MANY = 400, 2_048
+FEW, MANY = 300, 2_048
 SMALL_CORPUS = 20_000
 LOOK_EVERY = 64
 LARGE_SECONDS = 0.06
