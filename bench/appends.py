@@ -29,11 +29,12 @@ from roost.schemas.published import Published
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterator
 
     from roost.schemas.base import Message
 
 SESSIONS = 64
-ROUNDS = 15
+ROUNDS = 31
 LEAST = 0.5
 DELTA = "agent.message.delta"
 WHOLE = "agent.message.completed"
@@ -69,8 +70,11 @@ class Stream:
         self.rows: list[Row] = []
         self.ids: list[str] = []
         self.frames: list[bytes] = []
+        self.answers: list[bytes] = []
         self.sent = 0
         self.settled = 0
+        self._receive, self._send = writer.sock.recv, writer.sock.send
+        self._following: Iterator[bytes] = iter(())
 
     def make(self, load: Load) -> None:
         """Make one more event."""
@@ -87,6 +91,27 @@ class Stream:
         if upto > self.sent:
             self.writer.sock.sendall(b"".join(self.frames[self.sent : upto]))
             self.sent = upto
+
+    def start(self) -> None:
+        """Send the first event; `go_on` sends the others."""
+        self._following = iter(self.frames)
+        self._send(next(self._following))
+
+    def go_on(self) -> bool:
+        """Take the one answer that is waited for, unread, and send the next event; return whether that was the last one."""
+        self.answers.append(self._receive(READ_BYTES))
+        following = next(self._following, None)
+        if following is None:
+            return True
+        self._send(following)
+        return False
+
+    def check(self) -> None:
+        """Read the answers that `go_on` has taken: one for each event, in order."""
+        for data, event_id in zip(self.answers, self.ids, strict=True):
+            ((_, message),) = self.writer.take(data)
+            assert isinstance(message, turn.Acked), message
+            assert message.event_id == event_id, message
 
     def settle(self) -> None:
         """Read the answers that have come; each covers the drafts before it."""
@@ -141,20 +166,27 @@ def _store_round(store: StoreUnderTest, streams: list[Stream], load: Load) -> Ro
         stream.writer.sock.setblocking(True)
     heard: list[bytes] = []
     left = len(streams)
+    waits = load.unanswered == 1
     start = time.perf_counter()
     for stream in streams:
-        stream.send(load.unanswered)
+        stream.start() if waits else stream.send(load.unanswered)
     while left:
         for fd, _ in poll.poll():
             if fd == front:
                 heard.append(store.front.sock.recv(READ_BYTES))
                 continue
             stream = by_fd[fd]
+            if waits:
+                left -= stream.go_on()
+                continue
             stream.settle()
             stream.send(load.unanswered)
             left -= stream.done
     took = time.perf_counter() - start
     poll.close()
+    if waits:
+        for stream in streams:
+            stream.check()
     wanted = sum(load.events for _ in streams)
     groups: list[list[str]] = []
     while True:

@@ -53,9 +53,16 @@ class FrameReader:
                 return []
             data = b"".join(self._chunks)
             self._chunks.clear()
+            self._size = 0
+            self._needed = HEADER.size
+        end = len(data)
+        if end >= HEADER.size:
+            length, ref = HEADER.unpack_from(data)
+            if end == HEADER.size + length <= self._limit:
+                # As most of what is received: one frame, whole.
+                return [(ref, data[HEADER.size :])]
         frames: list[tuple[int, bytes]] = []
         offset = 0
-        end = len(data)
         needed = HEADER.size
         while end - offset >= HEADER.size:
             length, ref = HEADER.unpack_from(data, offset)

@@ -276,12 +276,12 @@ class Counts(Message, frozen=True, kw_only=True, tag="session.counts"):
 
 
 class EventBatch(Message, frozen=True, kw_only=True, tag="published.events"):
-    """Committed events of one session in order; the first has sequence `first`."""
+    """Committed events of one session in order; the first has sequence `first`. The list grows until the commit."""
 
     session_id: SessionId
     agent_id: AgentId
     first: int
-    bodies: tuple[bytes, ...]
+    bodies: list[bytes]
 
 
 class MessageChanged(Message, frozen=True, kw_only=True, tag="published.message"):

@@ -211,7 +211,11 @@ class Link:
         try:
             frames = self._reader.feed(data)
             for ref, body in frames:
-                self._dispatch(ref, self._decoder.decode(body))
+                message = self._decoder.decode(body)
+                if ref & REPLY:
+                    self._answered(ref & MAX_REF, message)
+                else:
+                    self._handler.on_message(self, ref, message)
                 if self.closed:
                     return False
         except (msgspec.DecodeError, FrameTooLarge) as error:
@@ -223,15 +227,15 @@ class Link:
         """Send what is queued, as far as the socket takes it."""
         self._dirty = False
         try:
-            while self._out and not self.closed:
-                if not self._send_some():
-                    break
+            while self._out and self._send_some():
+                pass
         except BlockingIOError:
             pass
         except OSError:
             self.close()
             return
-        self._watch_writable()
+        if self._out or self._blocked or self._drained is not None:
+            self._watch_writable()
 
     def _watch_writable(self) -> None:
         blocked = bool(self._out) and not self.closed
@@ -261,6 +265,16 @@ class Link:
 
     def _send_some(self) -> bool:
         """Send one batch; return whether the socket took all of it."""
+        if len(self._out) == 1 and not self._out_fds:
+            # As most sends are: one part, taken whole.
+            part = self._out[0]
+            sent = self._sock.send(part)
+            if sent < len(part):
+                self._took(sent, 1)
+                return False
+            self._out.popleft()
+            self.queued -= sent
+            return True
         handle = None
         count = len(self._out)
         if self._out_fds:
@@ -306,13 +320,10 @@ class Link:
     def _receive(self) -> bytes:
         return self._sock.recv(READ_BYTES)
 
-    def _dispatch(self, ref: int, message: Message) -> None:
-        if ref & REPLY:
-            on_answer = self._calls.pop(ref & MAX_REF, None)
-            if on_answer is not None:
-                on_answer(message)
-        else:
-            self._handler.on_message(self, ref, message)
+    def _answered(self, ref: int, message: Message) -> None:
+        on_answer = self._calls.pop(ref, None)
+        if on_answer is not None:
+            on_answer(message)
 
 
 class ControlLink(Link):

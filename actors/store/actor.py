@@ -16,7 +16,6 @@ import trio
 from roost.actors.errors import Internal
 from roost.actors.logs import adjust_log
 from roost.actors.store.changes import Refusal
-from roost.actors.store.desk import Item
 from roost.actors.store.file import StoreFile
 from roost.actors.store.intake import Intake, Waiting
 from roost.actors.store.publish import Publisher
@@ -94,7 +93,7 @@ class StoreActor(ProcessActor):
         desk.configure(self._settings)
         desk.retention.limits = self._settings.retention
         path = self._file.path
-        self._upkeep = Upkeep(desk, path, lambda effects: self._publisher.publish(effects.items))
+        self._upkeep = Upkeep(desk, path, self._publisher.publish)
         tasks = (self._serve_timer, self._file.serve, self._file.check.run, self._upkeep.run)
         for task in tasks:
             self.process.nursery.start_soon(task)
@@ -154,7 +153,7 @@ class StoreActor(ProcessActor):
         if report.event == "crashed" and self._file.desk is not None:
             self._file.desk.note_crash(report.child_id, report.reason)
         if report.event in {"gave_up", "ended"}:
-            self._intake.add(Waiting(None, 0, Item("", report)))
+            self._intake.add(Waiting("", report, None, 0))
             self.process.poller.run_hooks_soon()
 
     async def wind_down(self, reason: str, grace: float) -> None:
@@ -173,7 +172,7 @@ class StoreActor(ProcessActor):
     def on_message(self, link: Link, ref: int, message: Message) -> None:
         """Keep what came until the sweep is over."""
         agent_id = self._peers[link]
-        waiting = Waiting(link, ref, Item(agent_id, message))
+        waiting = Waiting(agent_id, message, link, ref)
         if isinstance(message, turn.Draft):
             self._keep(link, waiting)
         elif isinstance(message, WATCHES) and self._file.desk is not None:
@@ -220,7 +219,7 @@ class StoreActor(ProcessActor):
         self._set_timer(due)
 
     def _commit(self, desk: Desk, group: list[Waiting]) -> None:
-        result = self._file.write(desk, [waiting.item for waiting in group])
+        result = self._file.write(desk, group)
         now = trio.current_time()
         if result.error is not None:
             self._refuse(result.error, self._intake.stall(group[len(result.answers) :], now))
@@ -228,44 +227,47 @@ class StoreActor(ProcessActor):
             _log.warning("the disk takes writes again")
         if self._upkeep is not None and desk.retention.after_commit():
             self._upkeep.wake()
-        self._publisher.publish(result.effects.items)
+        self._publisher.publish(result.effects)
         self._answer(desk, group, result)
         for agent_id, bell in result.effects.bells:
             link = self._agents.get(agent_id)
             if link is not None and agent_id not in self._asleep:
-                self._say(link, 0, bell)
+                self._cast(link, bell)
                 self._unwinding.watch(agent_id, self._generations[agent_id], bell)
         for agent_id, fresh in result.effects.starts.items():
             if not self._is_running(agent_id):
                 self._starts.start(agent_id, fresh=fresh)
 
     def _answer(self, desk: Desk, group: list[Waiting], result: Result) -> None:
-        last: dict[tuple[Link, str], tuple[turn.Draft, int | Refusal]] = {}
+        last: dict[tuple[Link, str], tuple[turn.Draft, Message | int | Refusal]] = {}
         for waiting, answer in zip(group, result.answers, strict=False):
-            link, message = waiting.link, waiting.item.message
+            link, message = waiting.link, waiting.message
             if link is None:
                 continue
             if isinstance(message, turn.Draft):
-                assert not isinstance(answer, Message)
                 if isinstance(answer, Refusal):
-                    self._say(link, 0, _refusal(message, answer))
+                    self._cast(link, _refusal(message, answer))
                 last[link, message.session_id] = message, answer
                 continue
             assert isinstance(answer, Message)
             if isinstance(message, archive.AbortImport):
                 self._file.tidy()
             if isinstance(message, agent.Sleep) and isinstance(answer, Done):
-                self._asleep.add(waiting.item.agent_id)
+                self._asleep.add(waiting.agent_id)
             self._say(link, waiting.ref, answer)
         for (link, session_id), (draft, answer) in last.items():
-            if isinstance(answer, Refusal):
+            if isinstance(answer, int):
+                sequence = answer
+            else:
                 known = desk.journal.session(session_id)
-                answer = known.last_sequence if known is not None else 0
-            ack = turn.Acked(session_id=draft.session_id, event_id=draft.event_id, sequence=answer)
-            self._say(link, 0, ack)
+                sequence = known.last_sequence if known is not None else 0
+            ack = turn.Acked(
+                session_id=draft.session_id, event_id=draft.event_id, sequence=sequence
+            )
+            self._cast(link, ack)
 
     def _answer_read(self, desk: Desk, waiting: Waiting) -> None:
-        link, message = waiting.link, waiting.item.message
+        link, message = waiting.link, waiting.message
         watcher = self._publisher.watcher(link) if link is not None else None
         if link is None:
             return
@@ -277,7 +279,7 @@ class StoreActor(ProcessActor):
                 if watcher is not None:
                     watcher.all = wanted
             case _:
-                answer = desk.read(waiting.item.agent_id, message)
+                answer = desk.read(waiting.agent_id, message)
                 if isinstance(answer, session.Counts):
                     waits = len(self._intake) + len(self._reads)
                     answer = msgspec.structs.replace(answer, mailbox=waits)
@@ -287,14 +289,20 @@ class StoreActor(ProcessActor):
 
     def _say(self, link: Link, ref: int, message: Message) -> None:
         """Answer a call, or cast for ref 0; a peer that does not read is cut off."""
+        if not ref:
+            if not isinstance(message, (Done, Refused)):
+                self._cast(link, message)
+            return
         try:
-            if ref:
-                link.reply(ref, message)
-            elif not isinstance(message, (Done, Refused)):
-                link.cast(message)
+            link.reply(ref, message)
         except LinkFull:
-            _log.error("%s does not read: cut off", link.name)
-            link.close()
+            _cut_off(link)
+
+    def _cast(self, link: Link, message: Message) -> None:
+        try:
+            link.cast(message)
+        except LinkFull:
+            _cut_off(link)
 
     def _refuse(self, error: sqlite3.Error, requests: list[Waiting]) -> None:
         _log.error("the store cannot write: %s", error)
@@ -328,6 +336,11 @@ class StoreActor(ProcessActor):
             await trio.sleep_until(self._timer_at)
             self._timer_at = float("inf")
             self.process.poller.run_hooks_soon()
+
+
+def _cut_off(link: Link) -> None:
+    _log.error("%s does not read: cut off", link.name)
+    link.close()
 
 
 def _refusal(draft: turn.Draft, answer: Refusal) -> turn.DraftRefused:

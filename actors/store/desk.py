@@ -6,6 +6,8 @@ import logging
 import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from roost.actors.errors import DaemonError, Internal
 from roost.actors.store.calls import Calls
 from roost.actors.store.capacity import Capacity
@@ -51,7 +53,7 @@ class Disturbed(Exception):
     """An item failed after it had written something; its group is done again one by one."""
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True):
     """Something to write; `agent_id` says which agent sent it, "" that it is the front's or root's."""
 
     agent_id: str
@@ -105,7 +107,7 @@ class Desk:
         self._on_damage: Callable[[BaseException, bool], None] = lambda error, writing: None
         epoch = read_meta(connection, "epoch")
         self._totals = Totals(connection)
-        self.journal.on_flushed = self._totals.grow
+        self.journal.on_appended = self._totals.grow
         self._reads = Reads(lifecycle, epoch)
         self._conversations = Conversations(lifecycle, epoch)
         self.retention = Retention(lifecycle, settings.retention, self.tidy)
@@ -214,13 +216,14 @@ class Desk:
         self._prepare(items, resent=resent)
         db = self.journal.db
         answers: list[Message | int | Refusal] = []
-        for agent_id, message in items:
+        for item in items:
+            message = item.message
             if isinstance(message, turn.Draft):
-                answers.append(self._drafts.take(agent_id, message))
+                answers.append(self._drafts.take(item.agent_id, message))
                 continue
             before = db.total_changes, self.journal.waiting
             try:
-                answers.append(self._request(agent_id, message))
+                answers.append(self._request(item.agent_id, message))
             except DaemonError as error:
                 if before != (db.total_changes, self.journal.waiting):
                     raise Disturbed from error
@@ -254,7 +257,7 @@ class Desk:
         return Result(answers, effects)
 
     def _prepare(self, items: Sequence[Item], *, resent: bool) -> None:
-        drafts = [m for _, m in items if isinstance(m, turn.Draft)]
+        drafts = [each.message for each in items if isinstance(each.message, turn.Draft)]
         self._drafts.prepare(drafts, resent=resent)
 
     def _one(self, item: Item) -> Message | int | Refusal:

@@ -77,15 +77,20 @@ class Drafts:
         head: Head | None = None
         refusal = self._refusal(session, draft)
         if refusal is None and draft.body:
-            head = _head(draft)
-            refusal = _mismatch(head, draft)
+            found = _head(draft)
+            if isinstance(found, Refusal):
+                refusal = found
+            else:
+                head = found
         if refusal is None and draft.changes:
             refusal = self._changes.check(session, draft)
-        full = refusal is None and head is not None and self._is_full(session, draft)
+        full = False
+        if self._capacity.is_bounded and refusal is None and head is not None:
+            full = not self._capacity.has_room(session, draft.type, len(draft.body))
         if refusal is None and not full:
             return self._write(session, draft, head)
-        if not self._resent and (found := self._journal.find([draft.event_id])):
-            return _same_again(session, draft, found[draft.event_id])
+        if not self._resent and (before := self._journal.find([draft.event_id])):
+            return _same_again(session, draft, before[draft.event_id])
         if refusal is not None:
             return refusal
         self._repairs.stop_full(session)
@@ -103,7 +108,7 @@ class Drafts:
                 note_call(session, head)
         if draft.changes:
             self._changes.make_after(session, draft, head)
-        self._taken.add(draft.event_id)
+            self._taken.add(draft.event_id)
         return sequence
 
     def _refusal(self, session: Session, draft: Draft) -> Refusal | None:
@@ -122,10 +127,6 @@ class Drafts:
             return Refusal("TIED", f"draft {draft.tied_to} was not written")
         return None
 
-    def _is_full(self, session: Session, draft: Draft) -> bool:
-        room = self._capacity
-        return room.is_bounded and not room.has_room(session, draft.type, len(draft.body))
-
     def _has_written(self, session: Session, event_id: str) -> bool:
         """Return whether an earlier draft was written; one without an event is known by what it settled."""
         return (
@@ -136,31 +137,24 @@ class Drafts:
         )
 
 
-def _head(draft: Draft) -> Head | None:
+def _head(draft: Draft) -> Head | Refusal:
+    """Return the head of a draft's event, or what is wrong with it."""
     try:
-        return decode_head(draft.body)
+        head = decode_head(draft.body)
     except msgspec.DecodeError:
-        return None
-
-
-def _mismatch(head: Head | None, draft: Draft) -> Refusal | None:
-    if head is None:
         return Refusal(INCOMPATIBLE, "the event is not readable")
-    if not _matches(head, draft):
-        return Refusal(INCOMPATIBLE, "the event is not what its envelope says")
-    if head.type == CALL_OPENED and not _claims(draft, head):
-        return Refusal(INCOMPATIBLE, "a call starts without being claimed")
-    return None
-
-
-def _matches(head: Head, draft: Draft) -> bool:
-    return (
+    matches = (
         head.id == draft.event_id
         and head.type == draft.type
         and head.session_id == draft.session_id
         and head.turn_id == draft.turn_id
         and head.sequence is msgspec.UNSET
     )
+    if not matches:
+        return Refusal(INCOMPATIBLE, "the event is not what its envelope says")
+    if head.type == CALL_OPENED and not _claims(draft, head):
+        return Refusal(INCOMPATIBLE, "a call starts without being claimed")
+    return head
 
 
 def _claims(draft: Draft, head: Head) -> bool:

@@ -14,51 +14,29 @@ if TYPE_CHECKING:
     from roost.schemas.turn import Bell
 
 
-class Batch:
-    """Events of one session that follow each other."""
-
-    __slots__ = ("agent_id", "bodies", "first", "session_id", "size")
-
-    def __init__(self, session_id: SessionId, agent_id: AgentId, first: int, body: bytes) -> None:
-        self.session_id = session_id
-        self.agent_id = agent_id
-        self.first = first
-        self.bodies = [body]
-        self.size = len(body)
-
-    def add(self, body: bytes) -> None:
-        """Add the event that follows."""
-        self.bodies.append(body)
-        self.size += len(body)
-
-    def message(self) -> EventBatch:
-        """Return the batch as it is published."""
-        return EventBatch(
-            session_id=self.session_id,
-            agent_id=self.agent_id,
-            first=self.first,
-            bodies=tuple(self.bodies),
-        )
-
-
 class Effects:
     """What the front is told, which agents are rung, which are to be started, and which decisions are recorded."""
 
     def __init__(self) -> None:
-        self.items: list[PublishedItem | Batch] = []
+        self.items: list[PublishedItem] = []
         self.bells: list[tuple[AgentId, Bell]] = []
         self.starts: dict[AgentId, bool] = {}
         self.decided: list[Decided] = []
-        self._batches: dict[SessionId, Batch] = {}
+        # The bytes of all events.
+        self.size = 0
+        self._batches: dict[SessionId, EventBatch] = {}
 
     def event(self, session_id: SessionId, agent_id: AgentId, sequence: int, body: bytes) -> None:
         """Publish an event, together with those of its session right before it."""
+        self.size += len(body)
         batch = self._batches.get(session_id)
-        if batch is None:
-            batch = self._batches[session_id] = Batch(session_id, agent_id, sequence, body)
-            self.items.append(batch)
-        else:
-            batch.add(body)
+        if batch is not None:
+            batch.bodies.append(body)
+            return
+        batch = self._batches[session_id] = EventBatch(
+            session_id=session_id, agent_id=agent_id, first=sequence, bodies=[body]
+        )
+        self.items.append(batch)
 
     def publish(self, item: MessageChanged | PendingChanged) -> None:
         """Publish something about one session, after the events so far and before the next one."""
@@ -82,6 +60,7 @@ class Effects:
         """Add what a later transaction causes."""
         self._batches.clear()
         self.items += other.items
+        self.size += other.size
         self.bells += other.bells
         for agent_id, fresh in other.starts.items():
             self.start(agent_id, fresh=fresh)

@@ -35,7 +35,7 @@ from roost.actors.store.stamp import stamp
 from roost.supervisor.errors import StartError, StartRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from roost.actors.store.desk import Item
@@ -180,7 +180,7 @@ class StoreFile:
         agents, self._to_start = self._to_start, []
         return agents
 
-    def write(self, desk: Desk, items: list[Item]) -> Result:
+    def write(self, desk: Desk, items: Sequence[Item]) -> Result:
         """Write a group; if the disk is full, once more with the space that is held back for this."""
         result = desk.write(items)
         error = result.error

@@ -5,13 +5,13 @@ No I/O and no clock of its own; times are in seconds of the event loop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from roost.actors.store.desk import Item
 from roost.schemas.session import Delivered
 from roost.schemas.turn import Draft
 
 if TYPE_CHECKING:
-    from roost.actors.store.desk import Item
     from roost.supervisor.link import Link
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
@@ -20,28 +20,27 @@ STALL_SECONDS: Final = 0.5
 NEVER: Final = float("inf")
 
 
-class Waiting(NamedTuple):
+class Waiting(Item, frozen=True):
     """Something to write, and who gets the answer; root's reports have no link."""
 
     link: Link | None
     ref: int
-    item: Item
 
     @property
     def size(self) -> int:
         """The bytes that count for the size of a group."""
-        message = self.item.message
+        message = self.message
         return len(message.body) if isinstance(message, Draft) else 0
 
     @property
     def is_request(self) -> bool:
         """Whether a client waits for it, and is better told than left waiting."""
-        return bool(self.ref) and not self.item.agent_id
+        return bool(self.ref) and not self.agent_id
 
     @property
     def is_promise(self) -> bool:
         """Whether it is to be written at once, and not with what comes a little later."""
-        message = self.item.message
+        message = self.message
         return message.durable if isinstance(message, Draft) else not isinstance(message, Delivered)
 
 
@@ -67,7 +66,8 @@ class Intake:
     def add(self, waiting: Waiting) -> bool:
         """Keep something for the next group; return False if its sender has to be cut off: it sends too much."""
         self._waiting.append(waiting)
-        self._urgent = self._urgent or waiting.is_promise
+        if not self._urgent:
+            self._urgent = waiting.is_promise
         if not self._stalled_until:
             return True
         self._kept_bytes += waiting.size

@@ -108,14 +108,15 @@ class Journal:
         self.db = connection
         self.clock = clock
         self.effects = Effects()
-        # Told of the decisions in each transaction once it is durable.
-        self.on_flushed: Callable[[int], None] = lambda events: None
+        # Told of each transaction, once it is durable, how many events it has appended, and its decisions.
+        self.on_appended: Callable[[int], None] = lambda events: None
         self.on_decided: Callable[[Sequence[Decided]], None] = lambda decided: None
         self._sessions: dict[str, Session] = {}
         self._rows: list[Row] = []
         self._written: dict[str, Row] = {}
         self._changed: dict[int, Session] = {}
         self._added = 0
+        self._appended = 0
         # The sessions that the last transaction has written to; what all events take, counted from 0 unless it is set.
         self.grown: dict[int, Session] = {}
         self.total_bytes = 0
@@ -140,7 +141,8 @@ class Journal:
         self.db.execute("commit")
         self._written.clear()
         self.total_bytes += self._added
-        self._added = 0
+        self.on_appended(self._appended)
+        self._added = self._appended = 0
         if len(self._sessions) > MAX_CACHED:
             self._sessions.clear()
         effects, self.effects = self.effects, Effects()
@@ -155,7 +157,7 @@ class Journal:
         self._rows.clear()
         self._written.clear()
         self._changed.clear()
-        self._added = 0
+        self._added = self._appended = 0
         self.grown.clear()
         self.effects = Effects()
         if self.db.in_transaction:
@@ -168,7 +170,7 @@ class Journal:
         self.db.executemany(_INSERT, self._rows)
         counters = [(s.last_sequence, s.bytes, s.key) for s in self._changed.values()]
         self.db.executemany(_COUNTERS, counters)
-        self.on_flushed(len(self._rows))
+        self._appended += len(self._rows)
         self.grown.update(self._changed)
         self._changed.clear()
         self._rows.clear()

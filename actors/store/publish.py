@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from roost.actors.store.effects import Batch
+import msgspec
+
 from roost.schemas.agent import AgentChanged
 from roost.schemas.published import Published
-from roost.schemas.session import SessionChanged
+from roost.schemas.session import EventBatch, SessionChanged
 from roost.supervisor.errors import LinkFull
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from roost.actors.store.effects import Effects
     from roost.schemas.published import PublishedItem
     from roost.supervisor.link import Link
 
@@ -49,56 +49,63 @@ class Publisher:
         """Return what a front watches, or None when it is gone."""
         return self._watchers.get(link)
 
-    def publish(self, items: Sequence[PublishedItem | Batch]) -> None:
+    def publish(self, effects: Effects) -> None:
         """Tell each front, in order, of what it watches; one that does not read is cut off and starts anew."""
         for link, watcher in list(self._watchers.items()):
-            wanted = [item for item in items if _wants(watcher, item)]
+            items = effects.items
+            if not watcher.all:
+                items = [item for item in items if _wants(watcher, item)]
+            whole = effects.size <= MAX_PUBLISHED
             try:
-                for part in _parts(wanted):
-                    link.cast(Published(items=part))
+                for part in [tuple(items)] if whole else _parts(items):
+                    if part:
+                        link.cast(Published(items=part))
             except LinkFull:
                 _log.error("%s does not read: cut off", link.name)
                 self.remove(link)
                 link.close()
 
 
-def _wants(watcher: Watcher, item: PublishedItem | Batch) -> bool:
-    if watcher.all or isinstance(item, AgentChanged):
+def _wants(watcher: Watcher, item: PublishedItem) -> bool:
+    if isinstance(item, AgentChanged):
         return True
     if isinstance(item, SessionChanged):
         return item.row.spec.session_id in watcher.sessions
     return item.session_id in watcher.sessions
 
 
-def _parts(items: list[PublishedItem | Batch]) -> list[tuple[PublishedItem, ...]]:
+def _parts(items: list[PublishedItem]) -> list[tuple[PublishedItem, ...]]:
     """Return the items as messages of bearable size; a batch is cut where one is full."""
     parts: list[tuple[PublishedItem, ...]] = []
     part: list[PublishedItem] = []
     size = 0
     for item in items:
-        for piece in _pieces(item) if isinstance(item, Batch) else (item,):
-            length = piece.size if isinstance(piece, Batch) else 0
+        for piece in _pieces(item) if isinstance(item, EventBatch) else (item,):
+            length = _size(piece)
             if part and size + length > MAX_PUBLISHED:
                 parts.append(tuple(part))
                 part, size = [], 0
-            part.append(piece.message() if isinstance(piece, Batch) else piece)
+            part.append(piece)
             size += length
-    if part:
-        parts.append(tuple(part))
+    parts.append(tuple(part))
     return parts
 
 
-def _pieces(batch: Batch) -> list[Batch]:
-    if batch.size <= MAX_PUBLISHED:
+def _size(item: PublishedItem) -> int:
+    return sum(map(len, item.bodies)) if isinstance(item, EventBatch) else 0
+
+
+def _pieces(batch: EventBatch) -> list[EventBatch]:
+    if _size(batch) <= MAX_PUBLISHED:
         return [batch]
-    pieces: list[Batch] = []
+    pieces: list[EventBatch] = []
     room = 0
     for number, body in enumerate(batch.bodies):
         if room < len(body):
-            piece = Batch(batch.session_id, batch.agent_id, batch.first + number, body)
+            piece = msgspec.structs.replace(batch, first=batch.first + number, bodies=[body])
             pieces.append(piece)
             room = MAX_PUBLISHED - len(body)
         else:
-            pieces[-1].add(body)
+            pieces[-1].bodies.append(body)
             room -= len(body)
     return pieces

@@ -60,6 +60,7 @@ class Totals:
         for table, figures in _COUNTED.items():
             self._watch(table, figures)
         # What is appended is counted once for each group (`grow`): a trigger would run for each session of it.
+        self._grown = 0
         self._trigger(
             "sessions",
             "update of first_sequence",
@@ -68,11 +69,12 @@ class Totals:
         )
 
     def grow(self, events: int) -> None:
-        """Count events that are appended in the transaction under way."""
-        self._db.execute("update temp.totals set events = events + ?", (events,))
+        """Count events that a transaction has appended."""
+        self._grown += events
 
     def recount(self) -> None:
-        """Count the events of all sessions again: their numbers have been put right."""
+        """Count the events of all sessions again, in a transaction that appends none: their numbers have been put right."""
+        self._grown = 0
         amount = _COUNTED["sessions"]["events"].format(row="sessions")
         self._db.execute(
             f"update temp.totals set events = (select coalesce(sum({amount}), 0) from sessions)"
@@ -97,7 +99,7 @@ class Totals:
             calls_open=found["calls"],
             pending=found["pending"],
             queued=found["queued"],
-            events=found["events"],
+            events=found["events"] + self._grown,
             work=work,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,9 +11,9 @@ from roost.actors.errors import DaemonError
 from roost.actors.store.changes import Refusal
 from roost.actors.store.database import open_database
 from roost.actors.store.desk import Desk, Item
-from roost.actors.store.effects import Batch, Effects
 from roost.schemas import agent, event, session, turn
 from roost.schemas.base import CallId, EventId, Message, Refused, SessionId, TurnId
+from roost.schemas.session import EventBatch
 from roost.schemas.unions import event_decoder, event_encoder
 from tests.support.store import (
     create_agent,
@@ -25,6 +26,9 @@ from tests.support.store import (
     unique,
     user_message,
 )
+
+if TYPE_CHECKING:
+    from roost.actors.store.effects import Effects
 
 COUNTED = """select coalesce(sum(state <> 'closed'), 0), coalesce(sum(state = 'closed'), 0),
     coalesce(sum(last_sequence - first_sequence + 1), 0),
@@ -118,7 +122,7 @@ class Book:
         words: list[str] = []
         for item in self.effects[-1].items:
             match item:
-                case Batch(bodies=bodies):
+                case EventBatch(bodies=bodies):
                     words += map(event_kind, bodies)
                 case session.MessageChanged(state=state, outcome=outcome):
                     words.append(f"message {state} {outcome}".strip())

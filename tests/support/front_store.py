@@ -100,7 +100,7 @@ class FakeStore:
             session_id=found.spec.session_id,
             agent_id=found.spec.agent_id,
             first=first,
-            bodies=bodies,
+            bodies=list(bodies),
         )
 
     def begin(self, session_id: str, message_id: str, turn_id: str = "turn_1") -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from roost.actors.store.changes import Refusal
 from roost.actors.store.desk import Item
-from roost.actors.store.effects import Batch
+from roost.schemas.session import EventBatch
 from tests.support.desk import Actor, Book, with_actor
 from tests.support.store import delta
 
@@ -32,7 +32,7 @@ def published(book: Book) -> list[tuple[str, int, bytes]]:
         (item.session_id, item.first + number, body)
         for effects in book.effects
         for item in effects.items
-        if isinstance(item, Batch)
+        if isinstance(item, EventBatch)
         for number, body in enumerate(item.bodies)
     ]
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from roost.actors.store import intake
-from roost.actors.store.desk import Item
 from roost.actors.store.intake import NEVER, Intake, Waiting
 from roost.schemas import agent, session, turn
 from roost.schemas.base import AgentId, EventId, SessionId
@@ -29,11 +28,11 @@ def text(number: int, *, durable: bool = False, size: int = 1) -> Waiting:
         body=b"x" * size,
         durable=durable,
     )
-    return Waiting(peer("agent"), 0, Item("a", draft))
+    return Waiting("a", draft, peer("agent"), 0)
 
 
-REQUEST = Waiting(peer("front"), 1, Item("", agent.GetAgent(agent_id=AgentId("a"))))
-DELIVERED = Waiting(peer("front"), 0, Item("", session.Delivered(sequences={})))
+REQUEST = Waiting("", agent.GetAgent(agent_id=AgentId("a")), peer("front"), 1)
+DELIVERED = Waiting("", session.Delivered(sequences={}), peer("front"), 0)
 
 
 @pytest.fixture
