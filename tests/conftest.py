@@ -6,6 +6,7 @@ Loopback only, port 0, `autojump_clock` only without real processes and sockets,
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ def pytest_configure() -> None:
 
     What a daemon sends to its client is checked from here on.
     """
+    # A background job of a shell has it ignored, and so would all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Last, so that an installed daemon comes before the checkout.
     sys.path.append(str(Path(__file__).parents[1]))
     if sys.platform == "linux":

@@ -26,6 +26,8 @@ from roost.actors.client.talk_commands import client_name
 from roost.actors.store.snapshot import Broken, Gone, stored_line
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from roost.actors.client.connection import Connection
     from roost.actors.client.context import Context
     from roost.actors.store.snapshot import LoggedSession, Snapshot
@@ -86,19 +88,37 @@ class Tail:
         return True
 
 
+class _Ending:
+    """SIGTERM ends a write at once, as SIGINT does, also where that is ignored: by a job in the background."""
+
+    def __init__(self) -> None:
+        self.terminated = False
+        self._cancel: Callable[[], None] | None = None
+
+    def take(self, *_: object) -> None:
+        """Handle the signal."""
+        self.terminated = True
+        if self._cancel is not None and trio.lowlevel.currently_ki_protected():
+            self._cancel()
+        else:
+            raise KeyboardInterrupt
+
+    async def watch(self, main: Callable[[], Awaitable[int]]) -> int:
+        """Return what `main` returns, or the status of a SIGTERM that came where nothing may be raised."""
+        token = trio.lowlevel.current_trio_token()
+        with trio.CancelScope() as scope:
+            self._cancel = lambda: token.run_sync_soon(scope.cancel)
+            return await main()
+        return TERMINATED
+
+
 def tail_session(
     context: Context, name: str, *, lines: int, after: int | None, follow: bool
 ) -> int:
     """Write events and return the exit status."""
     home = context.home
-    terminated = False
-
-    def terminate(*_: object) -> None:
-        nonlocal terminated
-        terminated = True
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, terminate)
+    ending = _Ending()
+    before = signal.signal(signal.SIGTERM, ending.take)
     try:
         with open_snapshot(home) as snapshot:
             session = find_logged(snapshot, name)
@@ -108,9 +128,9 @@ def tail_session(
             if not follow:
                 tail.write()
                 return 0
-            return context.run(lambda: _follow(home, tail))
+            return context.run(lambda: ending.watch(lambda: _follow(home, tail)))
     except KeyboardInterrupt:
-        return TERMINATED if terminated else INTERRUPTED
+        return TERMINATED if ending.terminated else INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
 

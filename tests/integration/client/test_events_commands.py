@@ -37,13 +37,18 @@ def follower(
     daemon_home: Path, running: RunningDaemon
 ) -> Iterator[tuple[subprocess.Popen[bytes], RunningDaemon, str]]:
     """A `tail -f` that has written the first event of a session."""
-    _, session = create_agent(running.client())
-    process = start(daemon_home, "events", "tail", session, "-f")
-    assert process.stdout is not None
-    assert json.loads(process.stdout.readline())["sequence"] == 1
+    process, session = begin_to_follow(daemon_home, running)
     yield process, running, session
     process.kill()
     process.communicate()
+
+
+def begin_to_follow(home: Path, running: RunningDaemon) -> tuple[subprocess.Popen[bytes], str]:
+    _, session = create_agent(running.client())
+    process = start(home, "events", "tail", session, "-f")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["sequence"] == 1
+    return process, session
 
 
 @pytest.fixture
@@ -163,6 +168,23 @@ def test_tail_ends_when_it_is_told_to(
     process.send_signal(number)
     assert process.communicate(timeout=LIMIT) == (b"", b"")
     assert process.returncode == status
+
+
+def test_tail_in_the_background_ends_by_sigterm_alone(
+    daemon_home: Path, running: RunningDaemon
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as for a job of a script
+    try:
+        process, session = begin_to_follow(daemon_home, running)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    process.send_signal(signal.SIGINT)
+    send_script(running.client(), session, {"say": "more"})
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=LIMIT)
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def test_tail_ends_with_the_daemon(
