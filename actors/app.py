@@ -20,6 +20,7 @@ import trio
 from roost.actors.listeners import Listeners, open_listeners
 from roost.actors.logs import adjust_log, open_log
 from roost.actors.reload import Reloader
+from roost.actors.sandbox.probe import find_backend
 from roost.actors.worker import PRELOAD
 from roost.config.errors import ConfigError
 from roost.config.files import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from roost.config.load import DaemonOptions
+    from roost.schemas.boot import Backend
     from roost.supervisor.reconfigure import Outcome
     from roost.supervisor.reports import Report
 
@@ -57,6 +59,7 @@ LINKS = (
     ("front", "store"),
     ("front", "providers"),
     ("front", "search"),
+    ("front", "commands"),
     ("agent:*", "store"),
     ("agent:*", "providers"),
 )
@@ -80,8 +83,10 @@ class Root:
         settings: Settings,
         listeners: Listeners,
         load: Callable[[], Settings],
+        backend: Backend,
     ) -> None:
         self._home = home
+        self._backend = backend
         self.reloader = Reloader(settings, load, self._configure)
         self._listeners = listeners
         self._started_at = time.time_ns() // 1_000_000
@@ -100,7 +105,7 @@ class Root:
         return store, providers, self._service("front", handles=self._listeners.handles)
 
     def _on_demand(self) -> tuple[ProcessSpec, ...]:
-        return (self._service("search"),)
+        return (self._service("search"), self._service("commands"))
 
     def _build(self) -> ProcessTree:
         settings = self.settings
@@ -161,6 +166,7 @@ class Root:
             hang_timeout=self.settings.agents.hang_timeout or None,
             handles=handles,
             commands=name in {"store", "front"},
+            sweeps=name == "commands",
         )
 
     def _agent(self, agent_id: str) -> ProcessSpec:
@@ -188,6 +194,7 @@ class Root:
             version=VERSION,
             cold=cold,
             websocket_url=self._listeners.websocket_url,
+            backend=self._backend,
         )
         return _encode(boot)
 
@@ -349,7 +356,10 @@ def _run_locked(home: Home, settings: Settings, load: Callable[[], Settings]) ->
     except ConfigError as error:
         sys.stderr.write(f"roost: {error}\n")
         return FAILED
-    root = Root(home, settings, listeners, load)
+    # Tried here because no loop runs yet, once for all processes of this daemon.
+    backend = find_backend(settings.sandbox)
+    _log.info("sandbox: %s", backend.detail)
+    root = Root(home, settings, listeners, load, backend)
     try:
         return trio.run(run_root, root)
     except BaseExceptionGroup as group:

@@ -26,12 +26,13 @@ ACTORS = {
     "providers": ("roost.actors.providers.actor", "ProvidersActor"),
     "agent": ("roost.actors.agent.actor", "AgentActor"),
     "search": ("roost.actors.search.actor", "SearchActor"),
+    "commands": ("roost.actors.commands.actor", "CommandsActor"),
 }
 """Kind of process → module and class; loaded when it is the child's own, unless the zygote has it already."""
 
 PRELOAD = (
     "roost.actors.worker",
-    *(module for kind, (module, _) in ACTORS.items() if kind != "search"),
+    *(module for kind, (module, _) in ACTORS.items() if kind not in ("search", "commands")),
 )
 """What the zygote imports before its first fork; what few daemons start is left out, for every agent would carry it."""
 

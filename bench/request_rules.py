@@ -78,7 +78,9 @@ def without_unpublished(message: object) -> object:
 
 
 _CWD = r"cwd (must be an absolute path|is not an existing directory|is not accessible)"
+_SANDBOX = r"metadata\.sandbox\b"  # free metadata for the schema, a policy for the daemon
 _NOT_PENDING = r"request is not pending: "
+_NO_COMMAND = r"no active commandExec session for process id"  # P 6.33 to 6.35
 # The rules beyond the schema by which a request may be refused as −32602 INVALID_ARGUMENT, by method, with where they are listed.
 ARGUMENT_RULES: Mapping[str, tuple[str, ...]] = {
     "": (  # any method
@@ -92,8 +94,9 @@ ARGUMENT_RULES: Mapping[str, tuple[str, ...]] = {
         _CWD,  # P 6.3
         r"envOverrides has a name or value that cannot be set",  # P 6.3
         r"there is no provider '",  # P 6.3, L 12: the runner's providers
+        _SANDBOX,
     ),
-    "session.create": (_CWD,),  # P 6.9
+    "session.create": (_CWD, _SANDBOX),  # P 6.9
     "agent.attach": (r"is already registered",),  # P 6.5
     "session.attach": (r"is already registered",),  # P 6.11
     "message.send": (r"metadata 'displayUserMessage' must be",),  # P 6.19
@@ -115,6 +118,29 @@ ARGUMENT_RULES: Mapping[str, tuple[str, ...]] = {
         r"param 'cancellationToken' must not be empty",  # P 6.31
         r"param '(roots|query)' ",  # P 10.1, 10.6: bounds
     ),
+    "commandExec.start": (
+        r"param 'command\[\d+\]' must be a (non-empty )?string",  # P 9.1 rules 2 and 3
+        r"param 'size\.(rows|cols)' must be at most 65535",  # P 6.34
+        r"param 'sandboxPolicy\.\w+' must be|unsupported sandboxPolicy",  # P 9.7
+        r"param 'permissionProfile\.id' must be|unsupported permissionProfile",  # P 9.7
+        r"param '(cwd|env\.)",  # what no system call takes
+        r"tty or streaming requires a client-supplied processId",  # P 9.1 rule 10
+        r"param 'size' requires tty true",  # rule 12
+        r"cannot combine (outputBytesCap|timeoutMs|sandboxPolicy) with",  # rules 13 to 15
+        r"duplicate active commandExec process id",  # rule 16
+        r"requires an explicit permissionProfile or sandboxPolicy",  # rule 17
+        _CWD,  # P 9.2
+    ),
+    "commandExec.write": (
+        r"requires deltaBase64 or closeStdin",  # P 6.33
+        r"invalid deltaBase64",  # P 6.33
+        _NO_COMMAND,
+    ),
+    "commandExec.resize": (
+        r"param 'size\.(rows|cols)' must be at most 65535",
+        _NO_COMMAND,
+    ),  # P 6.34
+    "commandExec.terminate": (_NO_COMMAND,),
 }
 _SESSION = ("AGENT_NOT_FOUND", "BACKGROUND_RUNNER_UNAVAILABLE")
 # The other codes that are −32602, by method (P 24).

@@ -1,7 +1,8 @@
 """Run the measurements named on the command line, or all but the long ones' repeats; print one table.
 
 Usage: python -P bench/run.py [requests websocket permissions fanout turns creation idle isolation fuzz_events
-       fuzz_requests appends history kills clients search]
+       fuzz_requests appends history kills clients search command_output
+       commands sandbox]
 Ends with 1 when a bound is missed.
 """
 
@@ -18,6 +19,8 @@ from bench import (
     agents,
     appends,
     clients,
+    command_output,
+    commands,
     fanout,
     fuzz_events,
     fuzz_requests,
@@ -26,7 +29,10 @@ from bench import (
     kills,
     permissions,
     requests,
+    sandbox,
     search,
+    thread_races,
+    threads,
     turns,
     websocket,
 )
@@ -51,6 +57,11 @@ QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
     "kills": kills.run,
     "clients": clients.run,
     "search": search.run,
+    "command_output": command_output.run,
+    "commands": commands.run,
+    "threads": threads.run,
+    "thread_races": thread_races.run,
+    "sandbox": sandbox.run,
 }
 
 

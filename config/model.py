@@ -38,6 +38,7 @@ NEED_RESTART = frozenset(
         "processes.start_timeout",
         "processes.max_restarts",
         "processes.restart_period",
+        "sandbox.backend",
     }
 )
 """The keys that a running daemon keeps as it was started with: its sockets, its processes, its open file.
@@ -99,6 +100,7 @@ class Store(Table, frozen=True, kw_only=True):
     ledger_entries: Count
     min_free_mib: Amount
     reserve_mib: Amount
+    ephemeral_idle: Seconds
     sessions: Amount
     session_events: Amount
     session_bytes: Amount
@@ -118,6 +120,7 @@ class Agents(Table, frozen=True, kw_only=True):
 
     provider: Annotated[str, msgspec.Meta(min_length=1)]
     sandbox: Literal["readOnly", "workspaceWrite", "dangerFullAccess"]
+    sandbox_network: bool
     hang_timeout: Seconds
     memory_limit: Count
     idle_timeout: Seconds
@@ -174,6 +177,16 @@ class Search(Table, frozen=True, kw_only=True):
     watches: Amount
 
 
+class Commands(Table, frozen=True, kw_only=True):
+    """The commands of clients."""
+
+    parallel: Count
+    timeout: Seconds
+    output_bytes: Amount
+    kept_bytes: Count
+    unread_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=MAX_INT)]
+
+
 class Log(Table, frozen=True, kw_only=True):
     """The daemon's own log files."""
 
@@ -208,6 +221,18 @@ class Provider(Table, frozen=True, kw_only=True):
         return f"Provider(type={self.type!r}, base_url={self.base_url!r}, model={self.model!r})"
 
 
+class Sandbox(Table, frozen=True, kw_only=True):
+    """What confines commands that are not to do everything, and how much they may take."""
+
+    backend: Literal["auto", "bubblewrap", "landlock", "none"]
+    hidden: tuple[str, ...]
+    tasks: Amount
+    data_bytes: Amount
+    address_bytes: Amount
+    file_bytes: Amount
+    open_files: Annotated[int, msgspec.Meta(ge=64, le=MAX_INT)]
+
+
 class Settings(Table, frozen=True, kw_only=True):
     """Everything that can be set."""
 
@@ -222,6 +247,8 @@ class Settings(Table, frozen=True, kw_only=True):
     processes: Processes
     timeouts: Timeouts
     search: Search
+    commands: Commands
+    sandbox: Sandbox
     log: Log
     metrics: Metrics
     providers: dict[str, Provider] = {}

@@ -7,6 +7,22 @@ import msgspec
 from roost.schemas.base import Message
 
 
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """What confines commands on this machine, found out once at the daemon's start.
+
+    `name` is `bubblewrap` (its binary is `program`, and `prefix` what inside it comes before the command), `landlock`, or
+    empty if nothing does; `detail` says more to a person.
+    """
+
+    name: str = ""
+    program: str = ""
+    prefix: tuple[str, ...] = ()
+    detail: str = ""
+
+
+NO_BACKEND = Backend(detail="nobody has looked for a sandbox")
+
+
 class Boot(Message, frozen=True, kw_only=True, tag="boot"):
     """The payload of `control.Start`.
 
@@ -21,6 +37,7 @@ class Boot(Message, frozen=True, kw_only=True, tag="boot"):
     version: str
     cold: bool = False
     websocket_url: str = ""
+    backend: Backend = NO_BACKEND
 
 
 _decoder: msgspec.msgpack.Decoder[Boot] = msgspec.msgpack.Decoder(Boot)

@@ -77,6 +77,32 @@ class CommandTerminate(Params, frozen=True, kw_only=True):
     process_id: Name
 
 
+class CommandFacts(Result, frozen=True, kw_only=True):
+    """What is said of an ended command besides its exit code and its output, each only where there is something to say.
+
+    `dropped_env` names what was to be set and was not, because it looks secret; `sandbox` is what the command ran in.
+    """
+
+    signal: str = ""
+    timed_out: bool = False
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    dropped_env: tuple[str, ...] = ()
+    sandbox: str = ""
+
+
+class CommandResult(CommandFacts, frozen=True, kw_only=True):
+    """The result of `commandExec.start`; of streamed output the texts are empty."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class CommandTold(Result, frozen=True, kw_only=True):
+    """The result of `commandExec.write`, `resize` and `terminate`: nothing."""
+
+
 class OutputDelta(Result, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`commandExec.outputDelta`."""
 

@@ -98,6 +98,10 @@ RESULTS: Final[Mapping[str, Shape]] = {
     "session.transcript": res.TranscriptResult,
     "tool.cancel": res.Decided,
     "fs.fuzzy_search": res.FoundFiles,
+    "commandExec.start": c.CommandResult,
+    "commandExec.write": c.CommandTold,
+    "commandExec.resize": c.CommandTold,
+    "commandExec.terminate": c.CommandTold,
 }
 """The results that have a struct."""
 

@@ -92,20 +92,30 @@ class ModelAnswer(Message, frozen=True, kw_only=True, tag="model.answer"):
 
 
 class ListModels(Message, frozen=True, kw_only=True, tag="model.list"):
-    """Call front → providers: the models of all providers, or of one; answered with `Models`."""
+    """Call front → providers: the models of all providers, or of one; answered with `Models` within a few seconds.
+
+    Refused `PROVIDER_NOT_FOUND`, or `PROVIDER_RATE_LIMITED` when too many ask at once.
+    """
 
     provider: str = ""
 
 
 class ModelInfo(Message, frozen=True, kw_only=True, tag="model.info"):
-    """One model of one provider."""
+    """One model of one provider; no name and a context length of 0 are what its server does not tell."""
 
     provider: str
     id: str
+    name: str = ""
+    context_length: int = 0
+    tools: bool = True
 
 
 class Models(Message, frozen=True, kw_only=True, tag="model.models"):
-    """The answer to `ListModels`; `failed` maps a provider that could not be asked to why."""
+    """The answer to `ListModels`: the default provider's models first, the others' as configured.
+
+    Each provider's configured model is its first. What was told a short while ago is told again without asking.
+    `failed` maps a provider that could not be asked to why; of that one the models are those it told last.
+    """
 
     models: tuple[ModelInfo, ...]
     failed: dict[str, str] = {}

@@ -10,10 +10,17 @@ from roost.schemas.session import (
     PendingChanged,
     SessionChanged,
     SessionCleared,
+    SessionDropped,
 )
 
 PublishedItem = (
-    EventBatch | MessageChanged | PendingChanged | SessionChanged | SessionCleared | AgentChanged
+    EventBatch
+    | MessageChanged
+    | PendingChanged
+    | SessionChanged
+    | SessionCleared
+    | SessionDropped
+    | AgentChanged
 )
 
 

@@ -21,6 +21,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     params: msgspec.Raw = NO_PARAMS
 
 
+class ClientReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's answer to a request of the daemon: a result, or the code of an error (0 for one without)."""
+
+    id: RequestId
+    result: msgspec.Raw | None = None
+    error: int | None = None
+
+
 class ErrorObject(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request was not carried out; `data` has at least a string `code`."""
 

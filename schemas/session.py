@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from roost.schemas.approval import PendingRow
 from roost.schemas.base import AgentId, Message, MessageId, SessionId, TurnId
 from roost.schemas.turn import AcceptMessage
+
+IDLE: Final = "idle"
+"""Why the store itself closes an ephemeral session: nobody has followed it for a while, and nothing was done in it."""
 
 SessionState = Literal["open", "closing", "closed"]
 SessionStatus = Literal["idle", "running", "waiting", "closed", "error"]
@@ -29,7 +32,13 @@ class SessionSpec(Message, frozen=True, kw_only=True, tag="session.spec"):
 
 
 class SessionRow(Message, frozen=True, kw_only=True, tag="session.row"):
-    """A session as the store knows it. `delivered` is the last sequence ever written to a client."""
+    """A session as the store knows it. `delivered` is the last sequence ever written to a client.
+
+    `updated_at` moves when a turn begins or ends and when the session closes; `preview` is the beginning of the first
+    message that clients are shown. `turn_id` is the open turn, or the one that was promised and has not begun (also of a
+    session that only has messages without a promised turn it is empty, though its `status` is `running`); `cancelling`
+    says that it has been asked to stop.
+    """
 
     spec: SessionSpec
     state: SessionState
@@ -44,6 +53,10 @@ class SessionRow(Message, frozen=True, kw_only=True, tag="session.row"):
     cleared_after: int = 0
     recovered: bool = False
     cleared_at: int = 0
+    updated_at: int = 0
+    preview: str = ""
+    turn_id: str = ""
+    cancelling: bool = False
 
 
 class CreateSession(Message, frozen=True, kw_only=True, tag="session.create"):
@@ -72,6 +85,45 @@ class ListSessions(Message, frozen=True, kw_only=True, tag="session.list"):
     agent_id: str = ""
     after: tuple[int, str] = (0, "")
     newest: bool = False
+
+
+class ListThreads(Message, frozen=True, kw_only=True, tag="session.list_threads"):
+    """Call front → store: sessions by (updated_at, session_id), newest first; `limit` of them behind the first `offset`.
+
+    `archived` wants the closed ones (True), the others (False), or both (None). Answered with `Threads`.
+    """
+
+    limit: int
+    offset: int = 0
+    archived: bool | None = False
+
+
+class Threads(Message, frozen=True, kw_only=True, tag="session.threads"):
+    """The answer to `ListThreads`; `total` is how many there are without `offset` and `limit`.
+
+    At most 1,000, and fewer than asked for where they are large: ask for the rest behind those.
+    """
+
+    threads: tuple[SessionRow, ...]
+    total: int
+
+
+class FindEvent(Message, frozen=True, kw_only=True, tag="session.find_event"):
+    """Call front → store: where in this session's log an event is. Answered with `EventFound`, or `SESSION_NOT_FOUND`."""
+
+    session_id: SessionId
+    event_id: str
+
+
+class EventFound(Message, frozen=True, kw_only=True, tag="session.event_found"):
+    """The answer to `FindEvent`: 0 if the session has no such event (any more).
+
+    `turn_first` is the first event of its turn that is kept; for an event without a turn the event itself.
+    """
+
+    sequence: int = 0
+    turn_id: str = ""
+    turn_first: int = 0
 
 
 class Sessions(Message, frozen=True, kw_only=True, tag="session.sessions"):
@@ -171,12 +223,13 @@ class Texts(Message, frozen=True, kw_only=True, tag="session.texts"):
 
 
 class TurnRef(Message, frozen=True, kw_only=True, tag="session.turn_ref"):
-    """Which message a turn belongs to."""
+    """Which message a turn belongs to, and with which event it begins (0 where that is not said)."""
 
     turn_id: TurnId
     message_id: MessageId
     stream_id: str
     accepted_at: int
+    first_sequence: int = 0
 
 
 class Watch(Message, frozen=True, kw_only=True, tag="session.watch"):
@@ -285,7 +338,11 @@ class EventBatch(Message, frozen=True, kw_only=True, tag="published.events"):
 
 
 class MessageChanged(Message, frozen=True, kw_only=True, tag="published.message"):
-    """A message was accepted, begun (with its turn) or has ended (with the turn's outcome)."""
+    """A message was accepted, begun (with its turn) or has ended (with the turn's outcome).
+
+    `planned` is the turn that was promised to it by `StartTurn`, or that it steers (`steering`), from the first change on;
+    `turn_id` is empty until it has begun. One that ends without has been withdrawn.
+    """
 
     session_id: SessionId
     agent_id: AgentId
@@ -300,6 +357,8 @@ class MessageChanged(Message, frozen=True, kw_only=True, tag="published.message"
     text: str = ""
     display: str | None = None
     hidden: bool = False
+    planned: str = ""
+    steering: bool = False
 
 
 class PendingChanged(Message, frozen=True, kw_only=True, tag="published.pending"):
@@ -317,3 +376,11 @@ class SessionChanged(Message, frozen=True, kw_only=True, tag="published.session"
     """A session is closing or closed."""
 
     row: SessionRow
+
+
+class SessionDropped(Message, frozen=True, kw_only=True, tag="published.dropped"):
+    """A session is gone with all of its events: an ephemeral one that was closed, soon after; `reason` is why it was."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    reason: str = ""

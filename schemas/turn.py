@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from roost.schemas.approval import PendingRow, PendingState
 from roost.schemas.base import (
@@ -16,6 +16,9 @@ from roost.schemas.base import (
 )
 
 TurnOutcome = Literal["completed", "failed", "interrupted"]
+
+CUT_OFF: Final = "Agent turn interrupted"
+"""Begins the error of a turn that lost the process it ran in (`TURN_INTERRUPTED` in the log)."""
 
 
 class AcceptMessage(Message, frozen=True, kw_only=True, tag="turn.accept"):
@@ -40,8 +43,56 @@ class AcceptMessage(Message, frozen=True, kw_only=True, tag="turn.accept"):
     metadata: bytes = b"{}"
 
 
+class StartTurn(Message, frozen=True, kw_only=True, tag="turn.start"):
+    """Call front → store: a message whose turn is the next one, now, or not at all. Answered with `Accepted`.
+
+    The turn's id is given here, and is that of every event of the turn. `model` is for this turn only. `input` are the
+    texts that were joined into the message's text; the log keeps them (`metadata.input` of its `user.message`) if they are
+    more than one. Checked in this order, without a trace: `CLIENT_MESSAGE_ID_CONFLICT`, `INPUT_TOO_LARGE`,
+    `SESSION_NOT_FOUND`, `SESSION_CLOSED` (also while it is closing), `TURN_IN_PROGRESS` (`data.activeTurnId`, absent while
+    only messages without a turn wait), `UNKNOWN_MODEL` unless `model_known`, `DISK_FULL`, `EVENT_STORE_CAPACITY_EXCEEDED`.
+    """
+
+    message: AcceptMessage
+    turn_id: TurnId
+    model: str = ""
+    model_known: bool = True
+    input: tuple[str, ...] = ()
+
+
+class SteerTurn(Message, frozen=True, kw_only=True, tag="turn.steer"):
+    """Call front → store: a message for the turn that runs or is about to. Answered with `Accepted` once it is durable.
+
+    Its `user.message` (`metadata.source` is `steer`) is written into that turn before the next step, in order of
+    acceptance; the turn does not end as completed before. If it ends in another way, the event comes right before the
+    terminal one. Checked in this order: `CLIENT_MESSAGE_ID_CONFLICT`, `INPUT_TOO_LARGE`, `SESSION_NOT_FOUND`,
+    `NO_ACTIVE_TURN` (`data.turnId`; `data.outcome` and `data.error` if there was such a turn), `TURN_ID_MISMATCH`
+    (`data.expected`, `data.active`), `DISK_FULL`, `EVENT_STORE_CAPACITY_EXCEEDED`, `TOO_MANY_QUEUED_MESSAGES`.
+    """
+
+    message: AcceptMessage
+    turn_id: TurnId
+    input: tuple[str, ...] = ()
+
+
+class InterruptTurn(Message, frozen=True, kw_only=True, tag="turn.interrupt"):
+    """Call front → store: as `CancelTurn` for exactly this turn, which may be about to begin. Answered with `TurnCancelled`.
+
+    Asked again while the turn unwinds it is answered alike and writes nothing. A turn that has not begun ends at once: its
+    message is published as `ended`, `interrupted`, with the turn as `planned`, and no event is written. Refused
+    `SESSION_NOT_FOUND`, and as `SteerTurn` with `NO_ACTIVE_TURN` and `TURN_ID_MISMATCH`.
+    """
+
+    session_id: SessionId
+    turn_id: TurnId
+    reason: str
+
+
 class Accepted(Message, frozen=True, kw_only=True, tag="turn.accepted"):
-    """The answer to `AcceptMessage`. A duplicate carries the state of the first."""
+    """The answer to `AcceptMessage`, `StartTurn` and `SteerTurn`. A duplicate carries the state of the first.
+
+    `planned` is the turn that was named when it was accepted; `turn_id` the one that it has become part of.
+    """
 
     message_id: MessageId
     stream_id: str
@@ -52,6 +103,7 @@ class Accepted(Message, frozen=True, kw_only=True, tag="turn.accepted"):
     outcome: str = ""
     error: str = ""
     position: int = 0
+    planned: str = ""
 
 
 class CancelTurn(Message, frozen=True, kw_only=True, tag="turn.cancel"):
@@ -74,10 +126,14 @@ class CancelMessage(Message, frozen=True, kw_only=True, tag="turn.cancel_message
 
 
 class TurnCancelled(Message, frozen=True, kw_only=True, tag="turn.cancelled"):
-    """The answer to `CancelTurn` and `CancelMessage`; never refused for an unknown session."""
+    """The answer to `CancelTurn` and `CancelMessage`, never refused for an unknown session; and to `InterruptTurn`.
+
+    `withdrawn` says that the turn had not begun, and never will.
+    """
 
     cancelled: bool
     turn_id: str = ""
+    withdrawn: bool = False
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="turn.cancel_call"):
@@ -101,7 +157,7 @@ class CallCancelled(Message, frozen=True, kw_only=True, tag="turn.call_cancelled
 
 
 class QueuedMessage(Message, frozen=True, kw_only=True, tag="turn.queued"):
-    """A message whose turn has not begun."""
+    """A message whose turn has not begun; that turn gets `turn_id`, or one of the agent's, and `model` if it is given."""
 
     message_id: MessageId
     stream_id: str
@@ -109,6 +165,16 @@ class QueuedMessage(Message, frozen=True, kw_only=True, tag="turn.queued"):
     text: str
     client_message_id: str = ""
     metadata: bytes = b"{}"
+    turn_id: str = ""
+    model: str = ""
+    input: tuple[str, ...] = ()
+
+
+class Steer(Message, frozen=True, kw_only=True, tag="turn.steer_item"):
+    """A message for the turn that runs; unread messages always come all together, in order."""
+
+    turn_id: TurnId
+    message: QueuedMessage
 
 
 class Decision(Message, frozen=True, kw_only=True, tag="turn.decision"):
@@ -142,7 +208,9 @@ class Cleared(Message, frozen=True, kw_only=True, tag="turn.cleared"):
     after: int
 
 
-InboxItem = QueuedMessage | Decision | Cancelled | CallCancelled | Withdrawn | Cleared | Closing
+InboxItem = (
+    QueuedMessage | Steer | Decision | Cancelled | CallCancelled | Withdrawn | Cleared | Closing
+)
 
 
 class Bell(Message, frozen=True, kw_only=True, tag="turn.bell"):
@@ -163,7 +231,7 @@ class PullInbox(Message, frozen=True, kw_only=True, tag="turn.pull"):
 
 
 class Inbox(Message, frozen=True, kw_only=True, tag="turn.inbox"):
-    """Where the conversation begins, queued messages in order, decisions of the open turn, requested cancels, closing."""
+    """Where the conversation begins, queued messages in order, then of the open turn unread ones, decisions, cancels; closing."""
 
     items: tuple[InboxItem, ...]
 
@@ -172,7 +240,7 @@ class OpenTurn(Message, frozen=True, kw_only=True, tag="turn.open_turn"):
     """A turn without a terminal event, left by an older generation of its session actor.
 
     Its events have sequences from `first_sequence`; `pending` are its rows, settled ones included. `crash_reason` is why
-    root ended the process (hung, too much memory), or empty.
+    root ended the process (hung, too much memory), or empty. `steers` are the further messages that it has read, in order.
     """
 
     turn_id: TurnId
@@ -182,6 +250,7 @@ class OpenTurn(Message, frozen=True, kw_only=True, tag="turn.open_turn"):
     cancel_reason: str | None = None
     crash_reason: str = ""
     pending: tuple[PendingRow, ...] = ()
+    steers: tuple[QueuedMessage, ...] = ()
 
 
 class OpenSession(Message, frozen=True, kw_only=True, tag="turn.open_session"):
@@ -206,17 +275,22 @@ class SessionOpened(Message, frozen=True, kw_only=True, tag="turn.session_opened
     turn: OpenTurn | None
     inbox: tuple[InboxItem, ...]
     grants: tuple[str, ...] = ()
+    model: str = ""
 
 
 class BeginTurn(Message, frozen=True, kw_only=True, tag="change.begin_turn"):
-    """The message's turn begins with this draft."""
+    """The message's turn begins with this draft; in an open turn, the message becomes part of it."""
 
     turn_id: TurnId
     message_id: MessageId
 
 
 class EndTurn(Message, frozen=True, kw_only=True, tag="change.end_turn"):
-    """The turn, and its message, end with this draft; what of it is still pending is settled as `cancelled`."""
+    """The turn, and its messages, end with this draft; what of it is still pending is settled as `cancelled`.
+
+    Refused `TURN_STEERED` if the turn would be completed and has a message to read. In any other end the store writes
+    the `user.message` of those messages right before.
+    """
 
     turn_id: TurnId
     outcome: TurnOutcome
@@ -339,7 +413,7 @@ class DraftRefused(Message, frozen=True, kw_only=True, tag="turn.draft_refused")
     """Cast store → agent: nothing was written for this draft; comes before the `Acked` that covers it.
 
     Codes: those of `ClaimCall`, `ALREADY_SETTLED`, `STALE_GENERATION`, `EVENT_ID_CONFLICT`, `EVENT_PAYLOAD_TOO_LARGE`,
-    `EVENT_SCHEMA_INCOMPATIBLE`, `SESSION_CLOSED`, `TIED`, `EVENT_APPEND_FAILED` (the disk; send it again).
+    `EVENT_SCHEMA_INCOMPATIBLE`, `SESSION_CLOSED`, `TIED`, `TURN_STEERED`, `EVENT_APPEND_FAILED` (the disk; send it again).
     """
 
     session_id: SessionId

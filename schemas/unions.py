@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from roost.schemas import agent, approval, archive, model, search, session, turn
+from roost.schemas import (
+    agent,
+    approval,
+    archive,
+    commands,
+    model,
+    search,
+    session,
+    thread_log,
+    turn,
+)
 from roost.schemas.base import Done, Message, Refused
 from roost.schemas.event import AnyEvent
 from roost.schemas.published import Published
@@ -18,6 +28,8 @@ FrontToStore = (
     | session.CreateSession
     | session.GetSession
     | session.ListSessions
+    | session.ListThreads
+    | session.FindEvent
     | session.CloseSession
     | session.ClearSession
     | session.GetSnapshot
@@ -29,6 +41,9 @@ FrontToStore = (
     | session.Delivered
     | session.Count
     | turn.AcceptMessage
+    | turn.StartTurn
+    | turn.SteerTurn
+    | turn.InterruptTurn
     | turn.CancelTurn
     | turn.CancelMessage
     | turn.CancelCall
@@ -38,6 +53,8 @@ FrontToStore = (
     | archive.ImportEvents
     | archive.FinishImport
     | archive.AbortImport
+    | thread_log.ReadItems
+    | thread_log.FindPending
 )
 StoreToFront = (
     Published
@@ -47,6 +64,8 @@ StoreToFront = (
     | agent.AgentEnding
     | session.SessionRow
     | session.Sessions
+    | session.Threads
+    | session.EventFound
     | session.SessionClosing
     | session.SessionCleared
     | session.SessionSnapshot
@@ -60,6 +79,8 @@ StoreToFront = (
     | approval.PendingRow
     | approval.Permissions
     | archive.ImportBegun
+    | thread_log.ItemEvents
+    | thread_log.FoundPending
     | Done
     | Refused
 )
@@ -88,6 +109,23 @@ ToProviders = model.AskModel | model.StopModel | model.ListModels | model.TakeLo
 FromProviders = model.ModelDelta | model.ModelAnswer | model.Models | model.Load | Refused
 ToSearch = search.Search | search.StopSearch
 FromSearch = search.Found | Refused
+ToCommands = (
+    commands.StartCommand
+    | commands.WriteCommand
+    | commands.ResizeCommand
+    | commands.EndCommand
+    | commands.AbandonCommand
+    | commands.OutputTaken
+)
+FromCommands = (
+    commands.CommandStarted
+    | commands.InputTaken
+    | commands.InputRoom
+    | commands.CommandOutput
+    | commands.CommandPiece
+    | commands.CommandEnded
+    | Refused
+)
 
 _Decoder = msgspec.msgpack.Decoder[Message]
 
@@ -99,6 +137,8 @@ providers_from_peer: _Decoder = msgspec.msgpack.Decoder(ToProviders)
 peer_from_providers: _Decoder = msgspec.msgpack.Decoder(FromProviders)
 search_from_front: _Decoder = msgspec.msgpack.Decoder(ToSearch)
 front_from_search: _Decoder = msgspec.msgpack.Decoder(FromSearch)
+commands_from_front: _Decoder = msgspec.msgpack.Decoder(ToCommands)
+front_from_commands: _Decoder = msgspec.msgpack.Decoder(FromCommands)
 
 event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 event_encoder = msgspec.json.Encoder()

@@ -13,6 +13,7 @@ from contextlib import suppress
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+CLONE_FS = 0x200
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
@@ -47,6 +48,11 @@ def forbid_core_files() -> None:
     """Write no core file when a signal ends this process: a stack in the log is enough."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def own_folder() -> bool:
+    """Let the working folder of this thread be its own from now on, so that changing it changes no other thread's."""
+    return _libc is not None and bool(_libc.unshare(CLONE_FS) == 0)
 
 
 def raise_descriptor_limit() -> int:

@@ -22,12 +22,16 @@ from roost.schemas.frame import HEADER, MAX_REF, REPLY, FrameReader, FrameTooLar
 from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roost.supervisor.poller import Poller
 
 # A larger buffer is mapped anew for each read, which costs several times the read itself.
 READ_BYTES = 64 * 1024
 DEFAULT_QUEUE = 64 * 1024 * 1024
 MAX_SENT_AT_ONCE = 1024 * 1024
+# What is this large is sent by itself: to join it with others would cost more than a send.
+SENT_ALONE = 32 * 1024
 FDS_AT_ONCE = 16
 
 _log = logging.getLogger(__name__)
@@ -94,6 +98,11 @@ class Link:
             LinkFull: the other side has not read for so long that the queue is full; nothing was queued.
         """
         self._push(0, message)
+
+    def cast_encoded(self, parts: Sequence[bytes]) -> None:
+        """Queue a message that is encoded already, in parts, so that large bytes in it are copied once. As `cast`."""
+        size = sum(map(len, parts))
+        self._queue(b"".join((HEADER.pack(size, 0), *parts)))
 
     def reply(self, ref: int, message: Message) -> None:
         """Queue the answer to the call `ref`; nothing for 0. Raises `LinkFull` as `cast` does."""
@@ -251,13 +260,17 @@ class Link:
             self._drained = None
 
     def _push(self, ref: int, message: Message) -> None:
+        if not self.closed:
+            body = _encoder.encode(message)
+            self._queue(HEADER.pack(len(body), ref) + body)
+
+    def _queue(self, frame: bytes) -> None:
         if self.closed:
             return
-        body = _encoder.encode(message)
-        size = len(body) + HEADER.size
+        size = len(frame)
         if self.queued + size > self._queue_bytes and self.queued:
             raise LinkFull(f"{self.name} does not read: {self.queued} bytes wait")
-        self._out.append(HEADER.pack(len(body), ref) + body)
+        self._out.append(frame)
         self.queued += size
         if not self._dirty and not self._blocked:
             self._dirty = True
@@ -291,7 +304,7 @@ class Link:
         return sent == len(batch)
 
     def _batch(self, count: int) -> tuple[bytes | memoryview, int]:
-        if count == 1 or len(self._out[0]) >= MAX_SENT_AT_ONCE:
+        if count == 1 or len(self._out[0]) >= SENT_ALONE:
             return self._out[0], 1
         parts: list[bytes | memoryview] = []
         size = 0

@@ -54,6 +54,7 @@ class AgentActor(ProcessActor):
         boot = decode_boot(process.start.payload)
         self._settings = decode_settings(boot.settings)
         self._home = boot.home
+        self._backend = boot.backend
         self._agent_id = AgentId(process.start.child_id.removeprefix("agent:"))
         self._store = StoreLink(
             process.nursery, self._settings.timeouts.link_call, self._resume_outboxes
@@ -230,6 +231,7 @@ class AgentActor(ProcessActor):
                         home=self._home,
                         env={**os.environ, **self.process.start.env},
                         models=self._models,
+                        backend=self._backend,
                     )
                 for session_id in sessions:
                     self._open(session_id)

@@ -13,6 +13,7 @@ import trio
 from roost.actors.agent.arguments import storable
 from roost.actors.agent.calls import ALREADY_STARTED, NOT_CLAIMED, ended_as
 from roost.actors.agent.effects import (
+    AskSteers,
     Effect,
     Emit,
     LimitQueue,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from roost.actors.session.turns import Session
     from roost.schemas.approval import PendingRow
     from roost.schemas.base import CallId, TurnId
+    from roost.schemas.turn import QueuedMessage
 
 ROOM_FOR_THE_REST = 4096
 
@@ -130,6 +132,10 @@ class TurnDriver:
         """Take a settled pending row."""
         self.perform(self._machine.decided(row))
 
+    def steer(self, message: QueuedMessage) -> None:
+        """Take a message for this turn."""
+        self.perform(self._machine.steer(message))
+
     def cancel_call(self, call_id: CallId) -> None:
         """Stop one call that runs, or is about to; the turn goes on."""
         if self._nursery is None or not self._machine.can_stop(call_id):
@@ -170,9 +176,13 @@ class TurnDriver:
         match effect:
             case Emit():
                 self._emit(effect)
-            case Think(results=results):
+            case Think(results=results, steers=steers):
+                for message in steers:
+                    self._runner.steer(message)
                 self._thinking = trio.CancelScope()
                 nursery.start_soon(self._think, results, self._thinking)
+            case AskSteers():
+                self._session.pull()
             case StopThinking():
                 self._thinking.cancel()
             case LimitQueue():
@@ -215,6 +225,8 @@ class TurnDriver:
                     self._session.pull()
                 case "ended" | "only", "":
                     self._finished.set()
+                case "ended", "TURN_STEERED":
+                    self.perform(self._machine.end_refused())
                 case "begun" | "only", "ALREADY_SETTLED":
                     self._drop("")
                 case _, "" | "TIED":

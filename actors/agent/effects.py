@@ -10,7 +10,7 @@ from roost.actors.agent.calls import Failed
 from roost.actors.agent.runner import CallRequest, CallResult
 from roost.schemas.base import CallId
 from roost.schemas.event import AnyEvent, JsonObject, Risk
-from roost.schemas.turn import Change
+from roost.schemas.turn import Change, QueuedMessage
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -90,9 +90,14 @@ class Emit(msgspec.Struct, frozen=True):
 
 
 class Think(msgspec.Struct, frozen=True):
-    """Ask the runner for the next step."""
+    """Ask the runner for the next step; `steers` are the messages that have come into the turn since the last one."""
 
     results: tuple[CallResult, ...]
+    steers: tuple[QueuedMessage, ...] = ()
+
+
+class AskSteers(msgspec.Struct, frozen=True):
+    """The turn cannot end before it has read a message that the store has and this process does not; get it."""
 
 
 class StopThinking(msgspec.Struct, frozen=True):
@@ -150,6 +155,7 @@ class LimitWait(msgspec.Struct, frozen=True):
 Effect = (
     Emit
     | Think
+    | AskSteers
     | StopThinking
     | LimitQueue
     | TakePermit

@@ -6,7 +6,6 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 
 from roost.actors.agent.driver import TurnDriver
@@ -17,12 +16,17 @@ from roost.actors.agent.runner import CallResult, Runner, RunnerFailed, Sink, Th
 from roost.actors.agent.runners.llm import LlmRunner
 from roost.actors.agent.runners.script import ScriptRunner
 from roost.actors.agent.stamps import SystemStamps
+from roost.actors.agent.thinker import SCRIPT, Thinker, choose
 from roost.actors.agent.tools.tool import Surroundings
 from roost.actors.agent.tools.toolbox import ToolPolicy
 from roost.actors.agent.turn import TurnMachine
 from roost.actors.command.leftovers import Leftovers
+from roost.actors.sandbox.policy import default_setting
 from roost.actors.session.approvals import Rules, make_rules
 from roost.config.model import Settings, key_variables
+from roost.schemas.base import TurnId
+from roost.schemas.boot import NO_BACKEND
+from roost.schemas.said import said_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,13 +34,11 @@ if TYPE_CHECKING:
     from roost.actors.agent.models import ModelRequests
     from roost.actors.session.turns import Session, Turn
     from roost.schemas.agent import AgentSpec
-    from roost.schemas.base import TurnId
-    from roost.schemas.event import AnyEvent, JsonObject
+    from roost.schemas.boot import Backend
+    from roost.schemas.event import AnyEvent
     from roost.schemas.turn import OpenTurn, QueuedMessage
 
 ANSWER_ROOM = 60.0
-
-_read_object = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class AgentTurns:
@@ -50,11 +52,13 @@ class AgentTurns:
         home: str,
         env: Mapping[str, str],
         models: ModelRequests,
+        backend: Backend = NO_BACKEND,
     ) -> None:
         self._spec = spec
         self._home = home
         self._own_env = env
         self._models = models
+        self._backend = backend
         self._leftovers = Leftovers()
         self._stamps = SystemStamps()
         self._permits = trio.CapacityLimiter(settings.tools.parallel)
@@ -73,20 +77,23 @@ class AgentTurns:
 
     def begin(self, session: Session, message: QueuedMessage, since: float) -> Turn:
         """Return the turn of a message that has waited since then by the session's clock."""
-        turn_id = self._stamps.turn()
+        turn_id = TurnId(message.turn_id) if message.turn_id else self._stamps.turn()
         limit = since + (self._settings.timeouts.turn or math.inf)
-        driver, machine, _ = self._make(session, turn_id, message, b"", limit)
+        thinker = choose(self._settings, self._spec, session.model, message.model)
+        driver, machine, _ = self._make(session, turn_id, message, thinker, limit)
         if session.clock.now() >= limit:
             driver.perform(machine.expire(message))
         else:
-            driver.perform(machine.begin(message, _metadata_of(message)))
+            metadata = said_with(message, model=thinker.model)
+            driver.perform(machine.begin(message, metadata))
         return driver
 
     def resume(self, session: Session, turn: OpenTurn, events: Sequence[AnyEvent]) -> Turn:
         """Return a parked turn, rebuilt from its events."""
         limit = session.clock.now() + (self._settings.timeouts.turn or math.inf)
+        thinker = choose(self._settings, self._spec, session.model, turn.message.model)
         driver, machine, policy = self._make(
-            session, turn.turn_id, turn.message, turn.runner_state, limit
+            session, turn.turn_id, turn.message, thinker, limit, turn
         )
         driver.perform(machine.resume(*rebuild(turn.turn_id, events, turn.pending, policy)))
         return driver
@@ -100,8 +107,9 @@ class AgentTurns:
         session: Session,
         turn_id: TurnId,
         message: QueuedMessage,
-        state: bytes,
+        thinker: Thinker,
         limit: float,
+        parked: OpenTurn | None = None,
     ) -> tuple[TurnDriver, TurnMachine, ToolPolicy]:
         around = self._surroundings(session)
         policy = ToolPolicy(around, self.rules, session.grants)
@@ -114,7 +122,7 @@ class AgentTurns:
             session,
             turn_id,
             machine=machine,
-            runner=self._runner(session, around, message, state),
+            runner=self._runner(session, around, message, thinker, parked),
             around=around,
             stamps=self._stamps,
             permits=self._permits,
@@ -132,27 +140,35 @@ class AgentTurns:
             session_id=session.session_id,
             cwd=cwd,
             home=self._home,
-            sandbox=self._spec.sandbox or self._settings.agents.sandbox,
+            sandbox=self._spec.sandbox or default_setting(self._settings),
+            rules=self._settings.sandbox,
+            backend=self._backend,
             env=self._env,
             limits=self._settings.tools,
             leftovers=self._leftovers,
         )
 
     def _runner(
-        self, session: Session, around: Surroundings, message: QueuedMessage, state: bytes
+        self,
+        session: Session,
+        around: Surroundings,
+        message: QueuedMessage,
+        thinker: Thinker,
+        parked: OpenTurn | None,
     ) -> Runner:
-        name = self._spec.provider or self._settings.agents.provider
-        if name == "script":
-            return ScriptRunner(message.metadata, message.text, state)
-        provider = self._settings.providers.get(name)
+        if thinker.provider == SCRIPT:
+            state, steers = (parked.runner_state, parked.steers) if parked else (b"", ())
+            return ScriptRunner(message.metadata, message.text, state, steers)
+        provider = self._settings.providers.get(thinker.provider)
         if provider is None:
+            name = thinker.provider
             return _NoRunner(f"There is no provider {name!r} in the configuration")
         whole = provider.request_timeout * (1 + provider.max_retries) + ANSWER_ROOM
         return LlmRunner(
             self._models,
             self._history(session),
-            provider=name,
-            model=self._spec.model or provider.model,
+            provider=thinker.provider,
+            model=thinker.model,
             cwd=around.cwd,
             rules=self.rules,
             timeout=whole if provider.request_timeout else math.inf,
@@ -171,6 +187,9 @@ class _NoRunner:
     def __init__(self, why: str) -> None:
         self._why = why
 
+    def steer(self, message: QueuedMessage) -> None:
+        """Do nothing with it."""
+
     async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
         """Fail the turn."""
         raise RunnerFailed(self._why[:200], code="PROVIDER_NOT_FOUND", outcome="not_started")
@@ -185,16 +204,3 @@ def command_environment(env: Mapping[str, str], settings: Settings) -> dict[str,
         "WATCHDOG_USEC",
     }
     return {name: value for name, value in env.items() if name not in hidden}
-
-
-def _metadata_of(message: QueuedMessage) -> JsonObject:
-    """Return what the log keeps about a message besides its text."""
-    metadata: JsonObject = {"message_id": message.message_id}
-    if message.stream_id:
-        metadata["stream_id"] = message.stream_id
-    if message.client_message_id:
-        metadata["client_message_id"] = message.client_message_id
-    given = _read_object(message.metadata) if message.metadata else {}
-    if "displayUserMessage" in given:
-        metadata["displayUserMessage"] = given["displayUserMessage"]
-    return metadata

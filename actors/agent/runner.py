@@ -15,6 +15,7 @@ from roost.schemas.turn import AddUsage
 
 if TYPE_CHECKING:
     from roost.schemas.model import ChatMessage
+    from roost.schemas.turn import QueuedMessage
 
 
 class CallRequest(msgspec.Struct, frozen=True):
@@ -121,6 +122,10 @@ class History(Protocol):
 
 class Runner(Protocol):
     """What thinks in one turn. Cancelled, it stops at once and leaves nothing running."""
+
+    def steer(self, message: QueuedMessage) -> None:
+        """Hear of a message that has come into the turn, before the next step; it is in the log as well."""
+        ...
 
     async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
         """Make the next step.

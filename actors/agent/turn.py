@@ -6,6 +6,8 @@ Rules (L 9, 11, 13; T 6.5):
   are written in request order once all have ended. Neighbouring parallel calls run at most four at once, any other
   alone.
 - A handler runs only when its start is on disk.
+- A message that steers the turn is written when no call is open, before the next step. A turn with one to read does not
+  end as completed: the store, which knows them all, refuses that end, and the turn takes one more step.
 - A cancelled turn ends with `cancellation.completed`, never with a failure, even if it fails or its time limit passes
   just then. One whose time limit has passed ends with `agent.turn.failed` when all has unwound.
 """
@@ -13,16 +15,19 @@ Rules (L 9, 11, 13; T 6.5):
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET, UnsetType
 
 from roost.actors.agent.batch import Batch
-from roost.actors.agent.effects import Effect, Policy, Stamps, StopThinking, Think
+from roost.actors.agent.effects import AskSteers, Effect, Policy, Stamps, StopThinking, Think
 from roost.actors.agent.emitter import Emitter
 from roost.actors.agent.failures import calls_timed_out, output_limit, timed_out
 from roost.schemas.event import JsonObject, Phase, TokenUsage
+from roost.schemas.said import said_with
 from roost.schemas.turn import (
+    AddUsage,
     BeginTurn,
     Change,
     EndTurn,
@@ -48,6 +53,7 @@ class State(enum.Enum):
     NEW = "new"
     THINKING = "thinking"
     CALLING = "calling"
+    STEERED = "steered"
     ENDED = "ended"
 
 
@@ -70,6 +76,12 @@ class TurnMachine:
         self._touched = False
         self._fault: RunnerFailed | None = None
         self._late: Phase | None = None
+        self._unread: deque[QueuedMessage] = deque()
+        self._read: set[str] = set()
+        self._last: Thought | None = None
+        self._usage: tuple[AddUsage, ...] = ()
+        # What has come after an end that the store may still refuse.
+        self._too_late: Literal["", "cancel", "limit"] = ""
 
     @property
     def is_waiting(self) -> bool:
@@ -79,8 +91,38 @@ class TurnMachine:
     def begin(self, message: QueuedMessage, metadata: JsonObject) -> list[Effect]:
         """Open the turn with the user's message."""
         begin = BeginTurn(turn_id=self._events.turn_id, message_id=message.message_id)
+        self._read.add(message.message_id)
         self._emitter.emit(self._events.user_message(message.text, metadata), begin, mark="begun")
         self._think(())
+        return self._emitter.take()
+
+    def steer(self, message: QueuedMessage) -> list[Effect]:
+        """Take a message for this turn, once; the store tells of all that are unread, in order, again and again."""
+        if message.message_id not in self._read:
+            self._read.add(message.message_id)
+            self._unread.append(message)
+        if self.state is State.STEERED and self._unread:
+            self._think(())
+        return self._emitter.take()
+
+    def end_refused(self) -> list[Effect]:
+        """The store has a message that the turn has to read before it is completed."""
+        if self.state is not State.ENDED or self._last is None:
+            return []
+        thought, self._last = self._last, None
+        self.state = State.STEERED
+        self._emitter.last = "agent.reasoning.started"
+        self._complete_step(thought)
+        match self._too_late:
+            case "cancel":
+                self.cancelling = True
+                self._finish_cancel()
+            case "limit":
+                self._fail(timed_out("provider_open", touched=True))
+            case _ if self._unread:
+                self._think(())
+            case _:
+                self._emitter.want(AskSteers())
         return self._emitter.take()
 
     def expire(self, message: QueuedMessage) -> list[Effect]:
@@ -125,7 +167,11 @@ class TurnMachine:
         elif thought.calls:
             self._open_batch(thought)
             return self._advance()
+        elif self._unread:
+            self._complete_step(thought)
+            self._think(())
         else:
+            self._last = thought
             self._complete(thought, final=True)
         return self._emitter.take()
 
@@ -215,6 +261,8 @@ class TurnMachine:
 
     def cancel(self) -> list[Effect]:
         """Stop whatever goes on; the turn ends with `cancellation.completed` when all has unwound."""
+        if self.state is State.ENDED:
+            self._too_late = "cancel"
         if self.cancelling or self.state in (State.NEW, State.ENDED):
             return []
         self.cancelling = True
@@ -223,8 +271,13 @@ class TurnMachine:
     def limit_passed(self) -> list[Effect]:
         """Stop whatever goes on; the turn fails when all has unwound, unless it is cancelled before."""
         stopping = self.cancelling or self._fault is not None or self._late is not None
+        if self.state is State.ENDED:
+            self._too_late = self._too_late or "limit"
         if stopping or self.state in (State.NEW, State.ENDED):
             return []
+        if self.state is State.STEERED:
+            self._fail(timed_out("provider_open", touched=True))
+            return self._emitter.take()
         if self.state is State.THINKING:
             phase: Phase = "provider_stream" if self._text_bytes else "provider_open"
             self._fault = timed_out(phase, touched=self._touched or self._text_bytes > 0)
@@ -233,6 +286,9 @@ class TurnMachine:
         return self._stop("TURN_TIMEOUT")
 
     def _stop(self, why: StopCode) -> list[Effect]:
+        if self.state is State.STEERED:
+            self._finish_cancel()
+            return self._emitter.take()
         if self.state is State.THINKING:
             self._emitter.want(StopThinking())
             return self._emitter.take()
@@ -243,11 +299,21 @@ class TurnMachine:
         return Batch(calls, self._emitter, self._events, self._stamps, self._policy)
 
     def _think(self, results: tuple[CallResult, ...]) -> None:
+        steers = tuple(self._unread)
+        self._unread.clear()
+        for message in steers:
+            read = BeginTurn(turn_id=self._events.turn_id, message_id=message.message_id)
+            metadata = said_with(message, steering=True)
+            usage, self._usage = self._usage, ()
+            self._emitter.emit(self._events.user_message(message.text, metadata), read, *usage)
+        if steers:
+            # Whoever steers a turn has its answer, whatever number of steps it has made.
+            self._max_iterations = max(self._max_iterations, self._iteration + 1)
         self._iteration += 1
         self._text_bytes = 0
         self.state = State.THINKING
         self._emitter.emit(self._events.reasoning_started())
-        self._emitter.want(Think(results))
+        self._emitter.want(Think(results, steers))
 
     def _open_batch(self, thought: Thought) -> None:
         state = SetRunnerState(turn_id=self._events.turn_id, state=thought.state)
@@ -259,6 +325,13 @@ class TurnMachine:
         self.state = State.CALLING
         self._batch = self._new_batch([])
         self._batch.request(thought.calls, changes)
+
+    def _complete_step(self, thought: Thought) -> None:
+        """Write the text of a step that is not the last one; what it has used without a word is added with what comes next."""
+        if thought.text:
+            self._complete(thought)
+        else:
+            self._usage = thought.usage
 
     def _complete(self, thought: Thought, *, final: bool = False) -> None:
         usage = thought.usage

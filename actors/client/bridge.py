@@ -18,6 +18,7 @@ from roost.actors.client.connection import socket_path
 from roost.actors.client.errors import Disconnected, NotRunning
 
 if TYPE_CHECKING:
+    from roost.actors.client.greeting import Greeting
     from roost.config.paths import Home
 
 PIECE: Final = 64 * 1024
@@ -48,9 +49,12 @@ class WholeLines:
 
 
 class Bridge:
-    """One connection for one pair of descriptors."""
+    """One connection for one pair of descriptors; a `greeting` changes what the client says at first."""
 
-    def __init__(self, home: Home, source: int, target: int) -> None:
+    def __init__(
+        self, home: Home, source: int, target: int, greeting: Greeting | None = None
+    ) -> None:
+        self._greeting = greeting
         self._home = home
         self._source = source
         self._target = target
@@ -89,7 +93,9 @@ class Bridge:
         # Whatever fails here ends the connection, and that is seen by who reads from it.
         with contextlib.suppress(OSError):
             while data := self._read():
-                sock.sendall(data)
+                sock.sendall(data if self._greeting is None else self._greeting.feed(data))
+            if self._greeting is not None:
+                sock.sendall(self._greeting.end())
             self._input_ended = True
             sock.shutdown(socket.SHUT_WR)
 

@@ -7,6 +7,7 @@ import sys
 import click
 
 from roost.actors.client.agent_commands import logs, ps, stop
+from roost.actors.client.app_server_command import app_server
 from roost.actors.client.approval_commands import approve, deny
 from roost.actors.client.backup_commands import backup, du, restore
 from roost.actors.client.connect_command import connect
@@ -14,6 +15,7 @@ from roost.actors.client.context import Context, RoostGroup, tell_system_error
 from roost.actors.client.daemon_commands import down, reload, restart, status, token, up
 from roost.actors.client.doctor_command import doctor
 from roost.actors.client.events_commands import events
+from roost.actors.client.exec_command import exec_command
 from roost.actors.client.schema_commands import schema
 from roost.actors.client.search_commands import search
 from roost.actors.client.talk_commands import attach, clear, run, send
@@ -50,6 +52,7 @@ for _command in (
     approve,
     deny,
     stop,
+    exec_command,
     search,
     events,
     backup,
@@ -59,6 +62,7 @@ for _command in (
     token,
     schema,
     connect,
+    app_server,
 ):
     cli.add_command(_command)
 

@@ -87,7 +87,12 @@ class Connection:
     """
 
     def __init__(
-        self, stream: trio.SocketStream, *, peer_pid: int, wants_notifications: bool
+        self,
+        stream: trio.SocketStream,
+        *,
+        peer_pid: int,
+        wants_notifications: bool,
+        backlog: int = MAX_NOTIFICATIONS,
     ) -> None:
         self.peer_pid = peer_pid
         self._stream = stream
@@ -96,7 +101,7 @@ class Connection:
         self._writer = trio.Lock()
         self._closed = False
         self._wants = wants_notifications
-        self._notify, self.notifications = trio.open_memory_channel[Notification](MAX_NOTIFICATIONS)
+        self._notify, self.notifications = trio.open_memory_channel[Notification](backlog)
 
     async def call(
         self,
@@ -275,9 +280,12 @@ async def open_connection(
     *,
     notifications: bool = False,
     capabilities: Mapping[str, object] | None = None,
+    backlog: int = MAX_NOTIFICATIONS,
     within: float = ANSWER_TIMEOUT,
 ) -> AsyncGenerator[Connection]:
     """Connect to the daemon of a home and initialize; close when the block is left.
+
+    At most `backlog` notifications wait to be taken; the daemon is not read from while they are so many.
 
     Raises:
         NotRunning: there is no daemon.
@@ -285,7 +293,9 @@ async def open_connection(
         RpcError: it refused.
     """
     stream = await _dial(home)
-    connection = Connection(stream, peer_pid=_peer_pid(stream), wants_notifications=notifications)
+    connection = Connection(
+        stream, peer_pid=_peer_pid(stream), wants_notifications=notifications, backlog=backlog
+    )
     try:
         async with stream, trio.open_nursery() as nursery:
             nursery.start_soon(connection.receive)

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Final, TextIO, TypeVar
 import click
 import trio
 
-from roost.actors.client.connection import only_error, open_connection
+from roost.actors.client.connection import MAX_NOTIFICATIONS, only_error, open_connection
 from roost.actors.client.errors import ClientError
 from roost.actors.client.events import clean
 from roost.actors.client.launch import ensure_daemon
@@ -56,6 +56,7 @@ class Context:
         *,
         notifications: bool = False,
         capabilities: Mapping[str, object] | None = None,
+        backlog: int = MAX_NOTIFICATIONS,
         autostart: bool = True,
     ) -> Result:
         """Run asynchronous code with a connection; a daemon is started if none runs and commands may start one."""
@@ -65,7 +66,7 @@ class Context:
             if autostart and await ensure_daemon(home):
                 click.echo(f"started a daemon in {home.path}", err=True)
             async with open_connection(
-                home, notifications=notifications, capabilities=capabilities
+                home, notifications=notifications, capabilities=capabilities, backlog=backlog
             ) as connection:
                 return await main(connection)
 

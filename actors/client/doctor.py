@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import select
-import shutil
-import signal
 import socket
 import sys
 import time
@@ -15,24 +12,24 @@ from typing import TYPE_CHECKING
 
 from roost.actors.client.doctor_files import Finding, look_at_key, look_at_modes, look_at_store
 from roost.actors.client.launch import find_root
+from roost.actors.sandbox.probe import find_backend
 from roost.config.errors import ConfigError, HomeError, SettingsError
 from roost.config.files import lock_is_held, read_daemon_file, read_pid
-from roost.config.load import load_settings
+from roost.config.load import default_settings, load_settings
 from roost.config.model import VERSION
 from roost.config.paths import Home, check_home
 from roost.config.sockets import probe_socket
 from roost.supervisor import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from roost.config.model import Settings
+    from roost.config.model import Sandbox, Settings
 
 LOW_DISK = 512 * 1024 * 1024
 LOW_INODES = 1_000
 LOW_FILES = 1_024
 CLOCK_SLACK = 60.0
-SANDBOX_WAIT = 5.0
 
 
 def examine(home: Home, *, answers: bool) -> Iterator[Finding]:
@@ -46,7 +43,7 @@ def examine(home: Home, *, answers: bool) -> Iterator[Finding]:
         yield from _port(home, settings)
     yield from _disk(home, settings)
     yield from _clock(home)
-    yield _sandbox(run_probe)
+    yield _sandbox((settings or default_settings()).sandbox)
     yield _open_files()
 
 
@@ -206,39 +203,16 @@ def _times(home: Home) -> Iterator[float]:
         return
 
 
-def _sandbox(probe: Callable[[list[str]], bool]) -> Finding:
-    """See what could hold an agent's commands."""
-    advice = "tools run only for agents created with --sandbox dangerFullAccess"
-    program = shutil.which("bwrap")
-    if program is None:
-        text = "no sandbox is available: bubblewrap (bwrap) is not installed"
-    elif not probe(
-        [program, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "/bin/true"]
-    ):
-        text = "no sandbox is available: bubblewrap is installed and does not work here"
-    else:
-        text = (
-            "no sandbox is available: bubblewrap works here, and this version does not use it yet"
-        )
-    return Finding("note", "sandbox", text, advice)
-
-
-def run_probe(argv: list[str]) -> bool:
-    """Run a short program without input or output and return whether it succeeded in a few seconds."""
-    pid = os.posix_spawn(
-        argv[0],
-        argv,
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)],
-    )
-    watch = os.pidfd_open(pid)
-    try:
-        ended, _, _ = select.select([watch], [], [], SANDBOX_WAIT)
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-    finally:
-        os.close(watch)
-    return os.waitpid(pid, 0)[1] == 0
+def _sandbox(rules: Sandbox) -> Finding:
+    """See what can hold an agent's commands, as the daemon does at its start."""
+    found = find_backend(rules)
+    if not found.name:
+        advice = "commands run only for agents created with --sandbox dangerFullAccess"
+        return Finding("note", "sandbox", f"no sandbox is available: {found.detail}", advice)
+    if found.name == "landlock" and rules.backend == "auto":
+        advice = "with bubblewrap (bwrap) and user namespaces more is kept from commands"
+        return Finding("note", "sandbox", found.detail, advice)
+    return Finding("ok", "sandbox", found.detail)
 
 
 def _open_files() -> Finding:

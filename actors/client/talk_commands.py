@@ -38,6 +38,7 @@ APPROVE_ALL = click.option("--yes", is_flag=True, help="Approve whatever the age
 @click.option("--provider", help="What thinks: script, or a provider of the configuration.")
 @click.option("--model", help="The provider's model.")
 @click.option("--sandbox", type=click.Choice(SANDBOXES), help="What its tools may touch.")
+@click.option("--network", is_flag=True, help="Give its commands a network in their sandbox.")
 @click.option("--unattended-allow", metavar="TOOLS", help="Run these (a,b) without asking.")
 @click.option("--unattended-deny", metavar="TOOLS", help="Never run these (a,b).")
 @click.option("--detach", is_flag=True, help="Print the agent's id and leave it alone.")
@@ -50,6 +51,7 @@ def run(
     provider: str | None,
     model: str | None,
     sandbox: str | None,
+    network: bool,
     unattended_allow: str | None,
     unattended_deny: str | None,
     detach: bool,
@@ -65,7 +67,10 @@ def run(
         "envOverrides": {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)},
     }
     params |= {k: v for k, v in {"provider": provider, "model": model}.items() if v is not None}
-    if sandbox is not None:
+    if network:
+        policy = {"type": sandbox or "workspaceWrite", "networkAccess": True}
+        params["metadata"] = {"sandbox": policy}
+    elif sandbox is not None:
         params["metadata"] = {"sandbox": sandbox}
     for name, tools in (
         ("unattendedAllow", unattended_allow),

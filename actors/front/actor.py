@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from roost.actors.errors import WrongState
 from roost.actors.front.daemon_door import DOOR
 from roost.actors.front.inprocess import InProcessDoor
 from roost.actors.front.services import Services
+from roost.actors.front.thread_door import THREAD_DOOR
 from roost.actors.front.timers import Timers
 from roost.actors.front.unix import UnixDoor
 from roost.actors.front.websocket import GOING_AWAY, TcpDoor
@@ -24,8 +26,14 @@ from roost.config.model import decode_settings
 from roost.config.paths import Home
 from roost.schemas.boot import decode_boot
 from roost.schemas.published import Published
-from roost.schemas.unions import front_from_search, front_from_store, peer_from_providers
+from roost.schemas.unions import (
+    front_from_commands,
+    front_from_search,
+    front_from_store,
+    peer_from_providers,
+)
 from roost.supervisor.actor import ProcessActor
+from roost.supervisor.bulk import BulkLink
 from roost.supervisor.errors import StartRefused
 from roost.supervisor.link import Link
 
@@ -54,6 +62,7 @@ class FrontActor(ProcessActor):
         boot = decode_boot(process.start.payload)
         settings = decode_settings(boot.settings)
         timers = Timers()
+        DOOR.thread = THREAD_DOOR
         self.services = Services(boot, settings, timers, process.nursery)
         self.unix = UnixDoor(self.services, DOOR, process.poller)
         self.tcp = TcpDoor(self.services, DOOR, process.poller)
@@ -61,6 +70,7 @@ class FrontActor(ProcessActor):
         self._store: Link | None = None
         self._providers: Link | None = None
         self._search: Link | None = None
+        self._commands: Link | None = None
         self._working = False
         self._opened = False
         self._listeners: list[tuple[str, int]] = []
@@ -84,7 +94,7 @@ class FrontActor(ProcessActor):
         await trio.lowlevel.checkpoint()
 
     def link_up(self, name: str, generation: int, handle: int) -> None:
-        """Take a link to the store, the providers or the search, or a listener."""
+        """Take a link to a service, or a listener."""
         if name == "store":
             self._link_store(handle)
         elif name == "providers":
@@ -98,6 +108,17 @@ class FrontActor(ProcessActor):
             _close(self._search)
             self._search = self._link(name, handle, front_from_search, _FromSearch(self))
             self.services.search.connect(self._search)
+        elif name == "commands":
+            _close(self._commands)
+            self._commands = link = BulkLink(
+                socket.socket(fileno=handle),
+                self.process.poller,
+                name=name,
+                decoder=front_from_commands,
+                handler=_FromCommands(self),
+                queue_bytes=self.services.settings.limits.link_bytes,
+            )
+            self.services.to_commands.connect(link)
         elif name in ("listener.unix", "listener.tcp"):
             if self._opened:
                 self._listen(name, handle)
@@ -113,7 +134,7 @@ class FrontActor(ProcessActor):
         log, limits, services = settings.log, settings.limits, self.services
         adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
         services.configure(settings)
-        for gateway in (services.store, services.search, services.providers):
+        for gateway in (services.store, services.search, services.to_commands, services.providers):
             if gateway.link is not None:
                 gateway.link.set_bound(limits.link_bytes)
         for connection in self.unix.connections:
@@ -128,6 +149,8 @@ class FrontActor(ProcessActor):
         self.services.stopping = True
         for _, caller in self._clients():
             caller.connection.stopping = True
+            if caller.thread is not None:
+                caller.thread.warn("shutting_down", STOPPING)
 
     async def wind_down(self, reason: str, grace: float) -> None:
         """Answer what is open, write what is queued, close."""
@@ -197,6 +220,16 @@ class FrontActor(ProcessActor):
             self.services.search.disconnect(link)
             self.process.miss_link("search", lambda: self._search is not None)
 
+    def commands_lost(self, link: Link) -> None:
+        """Answer for the commands that ran; later ones wait for the next link."""
+        if self._commands is link:
+            self._commands = None
+            self.services.to_commands.disconnect(link)
+            # Services end before the front when the daemon stops.
+            stopping = WrongState("SHUTTING_DOWN", STOPPING)
+            self.services.commands.lost(stopping if self.services.stopping else None)
+            self.process.miss_link("commands", lambda: self._commands is not None)
+
     def _note_work(self) -> None:
         """Be watched for hangs while somebody waits for an answer."""
         if not self._working:
@@ -244,6 +277,19 @@ class _FromSearch(_Other):
 
     def on_closed(self, link: Link) -> None:
         self._front.search_lost(link)
+
+
+class _FromCommands(_Other):
+    def __init__(self, front: FrontActor) -> None:
+        self._front = front
+        self._take = front.services.commands.take
+
+    def on_message(self, link: Link, ref: int, message: Message) -> None:
+        if not self._take(message):
+            super().on_message(link, ref, message)
+
+    def on_closed(self, link: Link) -> None:
+        self._front.commands_lost(link)
 
 
 def _close(link: Link | None) -> None:

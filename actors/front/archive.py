@@ -11,6 +11,7 @@ from roost.actors.errors import DaemonError, InvalidArgument, WrongState
 from roost.actors.front.clock import now_ms
 from roost.actors.front.creation import FOLDER_SECONDS, MAX_NAME, new_id
 from roost.actors.front.workspace import check_folder, make_scratch
+from roost.actors.sandbox.policy import default_setting
 from roost.schemas.agent import AgentSpec
 from roost.schemas.archive import (
     AbortImport,
@@ -129,7 +130,7 @@ async def _finish(call: Call, params: EventsImport) -> EventsImported:
         scratch=scratch,
         objective=f"imported: {title or session_id}"[:MAX_NAME],
         provider=services.settings.agents.provider,
-        sandbox=services.settings.agents.sandbox,
+        sandbox=default_setting(services.settings),
         metadata=_encode({"imported": True}),
     )
     session = SessionSpec(

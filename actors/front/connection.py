@@ -24,7 +24,7 @@ from roost.actors.errors import DaemonError, InvalidArgument, Overloaded, WrongS
 from roost.actors.front.envelope import NotARequest, decode_request, error_line
 from roost.actors.front.params import decode_params
 from roost.schemas.daemon import Initialize, Params
-from roost.schemas.rpc import NO_PARAMS, Request
+from roost.schemas.rpc import NO_PARAMS, ClientReply, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,6 +73,7 @@ class Connection:
         bucket: TokenBucket | None = None,
     ) -> None:
         self.initialized = False
+        self.experimental = False
         self.greeted = False
         self.authenticated = authenticated
         self.closing = False
@@ -98,7 +99,7 @@ class Connection:
         """Whether every request that was let in has been answered."""
         return not self._open
 
-    def receive(self, line: bytes, now: float) -> Pending | Request | bytes | None:
+    def receive(self, line: bytes, now: float) -> Pending | Request | ClientReply | bytes | None:
         """Take one message; return the request that is to start, the answer to a refused one, or None.
 
         A request for a bare method comes as it is. After an answer the connection is to be closed if `closing` is set.

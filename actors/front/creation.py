@@ -13,6 +13,13 @@ from roost.actors.errors import DaemonError, InvalidArgument
 from roost.actors.front.clock import now_ms
 from roost.actors.front.summaries import agent_summary, session_summary
 from roost.actors.front.workspace import check_folder, make_scratch
+from roost.actors.sandbox.policy import (
+    Policy,
+    PolicyError,
+    default_setting,
+    read_policy,
+    write_setting,
+)
 from roost.schemas import control
 from roost.schemas.agent import AgentCreated, AgentSpec, CreateAgent
 from roost.schemas.base import AgentId, Done, MessageId, SessionId
@@ -27,8 +34,6 @@ if TYPE_CHECKING:
     from roost.schemas.daemon import AgentCreate, SessionCreate
     from roost.schemas.results import AgentSummary, SessionSummary
 
-SANDBOXES = ("readOnly", "workspaceWrite", "dangerFullAccess")
-BUILT_SANDBOX = "dangerFullAccess"
 FOLDER_SECONDS = 5.0
 MAX_NAME = 256
 
@@ -64,7 +69,7 @@ async def create_agent(call: Call, params: AgentCreate) -> AgentSummary:
             f"{text}; use unattendedAllow and unattendedDeny", _at("permissionMode")
         )
     text = _objective(params)
-    sandbox = _sandbox(params.metadata, services.settings)
+    sandbox = _sandbox(call.method, params.metadata, services)
     provider = _provider(params.provider, services.settings)
     _check_env(params.env_overrides)
     metadata = dict(params.metadata)
@@ -134,7 +139,7 @@ async def create_session(call: Call, params: SessionCreate) -> SessionSummary:
             cwd=await _folder(services, call.method, params.cwd, agent_id),
             scratch=not isinstance(params.cwd, str),
             provider=_provider("", settings),
-            sandbox=_sandbox(params.metadata, settings),
+            sandbox=_sandbox(call.method, params.metadata, services),
             metadata=encoded,
         )
         session = _first_session(spec, session_id, params.metadata, call.method)
@@ -188,18 +193,33 @@ def _objective(params: AgentCreate) -> str:
     return text
 
 
-def _sandbox(metadata: dict[str, object], settings: Settings) -> str:
+def _sandbox(method: str, metadata: dict[str, object], services: Services) -> str:
+    """Return the policy of an agent's tools as it is stored; one that is asked for must be one that can hold."""
     if "sandbox" not in metadata:
-        return settings.agents.sandbox
-    wanted = metadata["sandbox"]
-    if wanted == BUILT_SANDBOX:
-        return BUILT_SANDBOX
-    shown = wanted if wanted in SANDBOXES else "this policy"
-    raise DaemonError(
-        "SANDBOX_UNAVAILABLE",
-        f"{shown} needs a sandbox, and there is none yet; only {BUILT_SANDBOX} can be asked for",
-        {"available": [BUILT_SANDBOX]},
-    )
+        return default_setting(services.settings)
+    policy = _policy(method, metadata["sandbox"])
+    backend = services.boot.backend
+    if policy.is_confined and not backend.name:
+        raise DaemonError(
+            "SANDBOX_UNAVAILABLE",
+            f"{policy.type} needs a sandbox, and none is available here: {backend.detail}",
+            {"available": ["dangerFullAccess"]},
+        )
+    return write_setting(policy)
+
+
+def _policy(method: str, wanted: object) -> Policy:
+    try:
+        given: object = {"type": wanted} if isinstance(wanted, str) else wanted
+        policy = read_policy(msgspec.convert(given, dict[str, object]), "metadata.sandbox")
+        if policy.type == "externalSandbox":
+            raise PolicyError("param 'metadata.sandbox': externalSandbox is for commands only")
+    except PolicyError as error:
+        raise InvalidArgument(f"{method} {error}", _at("metadata/sandbox")) from None
+    except msgspec.ValidationError:
+        text = f"{method} param 'metadata.sandbox' must be a string or an object"
+        raise InvalidArgument(text, _at("metadata/sandbox")) from None
+    return policy
 
 
 def _provider(wanted: str, settings: Settings) -> str:

@@ -11,6 +11,7 @@ from roost.actors.front import (
     admin,
     approvals,
     archive,
+    commands,
     conversation,
     creation,
     ending,
@@ -22,7 +23,7 @@ from roost.actors.front import (
     stats,
 )
 from roost.actors.front.router import Door, Entry
-from roost.schemas import daemon as d
+from roost.schemas import command_exec as c, daemon as d
 from roost.schemas.archive import EventsImport
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ NOT_YET = (
     "thread/realtime/appendText",
     "thread/realtime/stop",
     "thread/realtime/listVoices",
-    "commandExec.start",
-    "commandExec.write",
-    "commandExec.resize",
-    "commandExec.terminate",
 )
 
 DOOR = Door()
@@ -69,6 +66,7 @@ def _register() -> None:
     add(Entry("auth.whoami", d.Nothing, handler=admin.whoami))
     add(Entry("auth.logout", d.Nothing, handler=admin.logout))
     _register_of_sessions()
+    _register_of_commands()
     add(
         Entry(
             archive.METHOD,
@@ -132,6 +130,29 @@ def _register_of_sessions() -> None:
         )
     )
     add(Entry("permission.list", d.PermissionList, handler=approvals.list_permissions))
+
+
+def _register_of_commands() -> None:
+    add, order = DOOR.add, "process_id"
+    add(
+        Entry(
+            "commandExec.start",
+            c.CommandStart,
+            handler=commands.start_command,
+            lane="long",
+            order=order,
+        )
+    )
+    add(Entry("commandExec.write", c.CommandWrite, handler=commands.write_command, order=order))
+    add(Entry("commandExec.resize", c.CommandResize, handler=commands.resize_command, order=order))
+    add(
+        Entry(
+            "commandExec.terminate",
+            c.CommandTerminate,
+            instant=commands.terminate_command,
+            unmetered=True,
+        )
+    )
 
 
 _register()

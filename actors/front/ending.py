@@ -55,7 +55,7 @@ async def terminate_session(call: Call, params: SessionTerminate) -> Terminated:
         raise
     if closing.last:
         reason = params.reason.strip() or "session.terminate"
-        services.in_background(closing.agent_id, _end_quietly(services, closing.agent_id, reason))
+        end_in_background(services, closing.agent_id, reason)
     return Terminated(
         session_id=params.session_id,
         terminated=closing.terminated,
@@ -63,6 +63,11 @@ async def terminate_session(call: Call, params: SessionTerminate) -> Terminated:
         closed_at=stamp_or_nothing(closing.closed_at),
         reason=closing.reason,
     )
+
+
+def end_in_background(services: Services, agent_id: str, reason: str) -> None:
+    """End an agent; nobody waits for that."""
+    services.in_background(agent_id, _end_quietly(services, agent_id, reason))
 
 
 async def _end_agent(

@@ -20,6 +20,7 @@ from roost.schemas.session import (
     PendingChanged,
     SessionChanged,
     SessionCleared,
+    SessionDropped,
     Unwatch,
     Watch,
     WatchAll,
@@ -249,6 +250,8 @@ class Fanout:
                 stream.session_changed(row)
             case SessionCleared():
                 stream.session_cleared(item)
+            case SessionDropped(reason=reason):
+                stream.dropped(reason)
 
     def _agent_changed(self, change: AgentChanged) -> None:
         told = set(change.sessions)

@@ -186,6 +186,11 @@ class Gateway:
 
         answer.then(pass_on)
 
+    def push(self) -> None:
+        """Send what has been asked now, and not at the end of the sweep: the other process works on it meanwhile."""
+        if self.link is not None:
+            self.link.flush()
+
     def lost(self, call: _Call[M], *, sent: bool = True) -> None:
         """Let a call wait for the next link, if it may."""
         if not self._waits:

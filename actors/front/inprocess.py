@@ -17,8 +17,8 @@ from roost.actors.front.envelope import NotARequest, decode_request, error_line
 from roost.actors.front.inprocess_peer import DeafPeer, InProcessPeer
 from roost.actors.front.promise import Promise
 from roost.actors.front.router import Caller
+from roost.actors.front.thread_wire import Incoming, decode_message
 from roost.schemas.daemon import PROTOCOL_VERSION
-from roost.schemas.rpc import ErrorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,10 +31,16 @@ CLIENT_NAME = "agenc-in-process"
 _encode = msgspec.json.Encoder().encode
 
 
+class _Fault(msgspec.Struct, frozen=True):
+    code: int
+    message: str
+    data: dict[str, object] = {}
+
+
 class _Answer(msgspec.Struct, frozen=True):
     id: str | int | None
     result: msgspec.Raw = msgspec.Raw()
-    error: ErrorObject | None = None
+    error: _Fault | None = None
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
@@ -94,9 +100,8 @@ class InProcess:
             self._at_once.append((answer, promise))
             self._peer.answer(answer)
             return promise
-        try:
-            request_id = decode_request(message).id
-        except NotARequest:
+        request_id = self._id_of(message)
+        if request_id is None:
             promise.resolve(None)
         else:
             self._waiting.setdefault(request_id, deque()).append(promise)
@@ -140,6 +145,16 @@ class InProcess:
     def close(self) -> None:
         """Detach and give up what is asked, as often as it is called; turns go on."""
         self._peer.end()
+
+    def _id_of(self, message: bytes) -> str | int | None:
+        """Return the id of a request; of what is answered by nobody, None."""
+        try:
+            if self._caller.thread is None:
+                return decode_request(message).id
+            found, _ = decode_message(message)
+        except NotARequest:
+            return None
+        return found.id if isinstance(found, Incoming) else None
 
     def _receive(self, message: bytes) -> bytes | None:
         if len(message) > self._limit:

@@ -102,6 +102,8 @@ class InProcessPeer(Peer):
 class DeafPeer(InProcessPeer):
     """The sending half of who takes no notifications: no event is ever written to it."""
 
+    hears = False
+
     def __init__(
         self, limits: Limits, *, answered: Callable[[bytes], None], ended: Callable[[], None]
     ) -> None:

@@ -17,9 +17,12 @@ from roost.schemas.daemon import Nothing, Params
 from roost.schemas.rpc import NO_PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 NOTHING = Nothing()
+
+WORDS: dict[type[Params], Callable[[Mapping[str, object]], InvalidArgument | None]] = {}
+"""Of the methods that have words of their own: what is wrong with the members, if that is known."""
 
 _decoders: dict[type[Params], msgspec.json.Decoder[Params]] = {}
 _shapes: dict[type[Params], dict[str, inspect.Field]] = {}
@@ -86,6 +89,9 @@ def explain(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> 
         return InvalidArgument("daemon request params must be an object", {"path": ""})
     fields = _fields(shape)
     members = cast("Mapping[str, object]", value)
+    words = WORDS.get(shape)
+    if words is not None and all(key in fields for key in members):
+        return words(members) or _nested(method, reason)
     for key, member in members.items():
         field = fields.get(key)
         if field is None:

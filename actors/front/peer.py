@@ -45,6 +45,8 @@ class Peer:
     transport = ""
     waits = True
     """Whether a short request too many waits; else it is refused as a long one is."""
+    hears = True
+    """Whether notifications reach the client."""
 
     def __init__(self, *, answer_limit: int, event_limit: int) -> None:
         self.closed = False
@@ -61,6 +63,8 @@ class Peer:
         self._unwritten: dict[str, int] = {}
         self._waiting_for_room: list[tuple[int, Callable[[], None]]] = []
         self._wake_at = 0
+        self.on_sent: Callable[[], None] | None = None
+        """Called whenever the transport has taken something."""
 
     def set_limits(self, answer_limit: int, event_limit: int) -> None:
         """Let so many bytes of answers and of events wait from now on."""
@@ -128,6 +132,8 @@ class Peer:
             waiting, self._waiting_for_room, self._wake_at = self._waiting_for_room, [], 0
             for most, callback in waiting:
                 self.when_room(callback, most)
+        if self.on_sent is not None:
+            self.on_sent()
 
     def forget(self) -> None:
         """Drop what is queued; the connection has ended."""
@@ -140,6 +146,7 @@ class Peer:
         self._queue.clear()
         self._begun = ()
         self._waiting_for_room.clear()
+        self.on_sent = None
         self.lost = self.lost or self.unsent > 0
         self.queued_total -= self.unsent
         self.unsent = self._answers = 0

@@ -14,14 +14,18 @@ import msgspec
 
 from roost.actors.errors import DaemonError, Internal, WrongState
 from roost.actors.front.attachments import Visitor
+from roost.actors.front.binding import judge
 from roost.actors.front.connection import Connection, Limits, Pending
-from roost.actors.front.envelope import answer_line, error_line
+from roost.actors.front.envelope import answer_line
 from roost.actors.front.limits import make_bucket
 from roost.actors.front.method import Lane, Method
 from roost.actors.front.params import NOTHING
 from roost.actors.front.promise import Promise, Work
+from roost.actors.front.thread_connection import ThreadConnection
+from roost.actors.front.thread_wire import WIRES
+from roost.actors.front.wire import DAEMON_WIRE
 from roost.schemas.daemon import Nothing, Params
-from roost.schemas.rpc import Request
+from roost.schemas.rpc import ClientReply, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -30,8 +34,14 @@ if TYPE_CHECKING:
     from roost.actors.front.limits import TokenBucket
     from roost.actors.front.peer import Peer
     from roost.actors.front.services import Services
+    from roost.actors.front.thread_feeds import ThreadClient
+    from roost.actors.front.thread_wire import ThreadWire
+    from roost.actors.front.wire import Wire
 
 P = TypeVar("P", bound=Params)
+
+Outcome = msgspec.Struct | msgspec.Raw
+"""A result; one that is JSON already is sent as it is."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -40,14 +50,16 @@ _encode = msgspec.json.Encoder().encode
 class Call:
     """One request at work."""
 
-    __slots__ = ("caller", "on_cancel", "pending", "services", "work")
+    __slots__ = ("after", "caller", "on_cancel", "pending", "services", "work")
 
     def __init__(self, caller: Caller, pending: Pending) -> None:
         self.caller = caller
         self.services = caller.services
         self.pending = pending
-        self.work: Work[msgspec.Struct] | None = None
+        self.work: Work[Outcome] | None = None
         self.on_cancel: Callable[[str], None] | None = None
+        self.after: list[Callable[[], None]] = []
+        """Called in order once the answer is queued, whatever it is."""
 
     @property
     def method(self) -> str:
@@ -67,8 +79,7 @@ class Entry(Generic[P]):
         name: str,
         params: type[P],
         *,
-        handler: Callable[[Call, P], Coroutine[Promise[object], None, msgspec.Struct]]
-        | None = None,
+        handler: Callable[[Call, P], Coroutine[Promise[object], None, Outcome]] | None = None,
         instant: Callable[[Caller, P], bytes] | None = None,
         lane: Lane = "short",
         order: str = "",
@@ -95,7 +106,7 @@ class Entry(Generic[P]):
         assert isinstance(params, self._params)
         return self.instant(caller, params)
 
-    def begin(self, call: Call, params: Params) -> Coroutine[Promise[object], None, msgspec.Struct]:
+    def begin(self, call: Call, params: Params) -> Coroutine[Promise[object], None, Outcome]:
         """Return the coroutine that makes the result."""
         assert self._handler is not None
         assert isinstance(params, self._params)
@@ -103,9 +114,13 @@ class Entry(Generic[P]):
 
 
 class Door:
-    """A protocol as clients see it: its methods by name. A name used twice is an error at import."""
+    """A protocol as clients see it: its methods by name. A name used twice is an error at import.
+
+    A connection that came in by it may choose `thread` instead.
+    """
 
     def __init__(self) -> None:
+        self.thread: Door | None = None
         self.entries: dict[str, Entry[Params]] = {}
         self.bare: dict[str, Callable[[Caller, Nothing], bytes]] = {}
         self.methods: dict[str, Method] = {}
@@ -144,7 +159,7 @@ class Caller:
         self.peer = peer
         self.visitor = Visitor(peer)
         self.identity = identity
-        self.connection = Connection(
+        self.connection = self._daemon = Connection(
             door.methods,
             _limits_of(services, peer),
             authenticated=authenticated,
@@ -152,6 +167,14 @@ class Caller:
             bucket=bucket,
         )
         self.connection.stopping = services.stopping
+        self.wire = DAEMON_WIRE
+        self.on_reply: Callable[[ClientReply], None] = _ignore
+        self.thread: ThreadClient | None = None
+        """What a client of the thread door has said of itself."""
+        self._door = door
+        self._threaded: ThreadConnection | None = None
+        self._jsonrpc: bool | None = None
+        self._unbound = door.thread is not None
         self._entries: Mapping[str, Entry[Params]] = door.entries
         self._bare = door.bare
         self._calls: dict[str | int, Call] = {}
@@ -168,10 +191,19 @@ class Caller:
         bucket = self.connection.bucket
         if (bucket.rate, bucket.burst) != (rate, burst) if bucket is not None else rate:
             self.connection.bucket = make_bucket(rate, burst, services.timers.now())
+        if self._unbound and self.connection is not self._daemon:
+            self._daemon.limits, self._daemon.bucket = (
+                self.connection.limits,
+                self.connection.bucket,
+            )
         self.peer.set_limits(limits.unsent_response_bytes, limits.client_queue_bytes)
 
     def receive(self, line: bytes) -> bytes | None:
         """Handle one message of the client; return its answer, to be sent, if there is one at once."""
+        if self._unbound:
+            refusal = self._choose(line)
+            if refusal is not None:
+                return refusal
         now = self.services.timers.now() if self.connection.bucket is not None else 0.0
         outcome = self.connection.receive(line, now)
         if type(outcome) is Request:
@@ -185,6 +217,9 @@ class Caller:
                 self.peer.finish(1008, "authentication failed")
                 return None
             return outcome
+        if isinstance(outcome, ClientReply):
+            self.on_reply(outcome)
+            return None
         assert isinstance(outcome, Pending)
         self.services.requests += 1
         if outcome.method.lane == "instant":
@@ -229,6 +264,18 @@ class Caller:
         self.start(following)
         return True
 
+    @property
+    def with_jsonrpc(self) -> bool:
+        """Whether what is sent to a thread client carries `jsonrpc`."""
+        return self._jsonrpc is not False
+
+    def become_thread(self, client: ThreadClient, on_reply: Callable[[ClientReply], None]) -> None:
+        """Speak the thread protocol for good."""
+        self.thread, self.on_reply = client, on_reply
+        self.connection.initialized = self.connection.greeted = True
+        self.connection.experimental = client.view.experimental
+        self.at_end["threads"] = lambda: self.services.threads.leave(client)
+
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back once all that the client has asked is answered; not at all if the connection ends before."""
         self._on_idle = callback
@@ -252,6 +299,47 @@ class Caller:
         for pending in self._give_up():
             self._refuse(pending.id, error)
 
+    def _choose(self, line: bytes) -> bytes | None:
+        """Let the door that a message is for take it; the first that is initialized keeps the connection."""
+        if self.connection.initialized:
+            self._unbound = False
+            return None
+        thread = self._door.thread
+        if thread is None or not self._daemon.authenticated:
+            return None
+        found = judge(line)
+        if self._jsonrpc is None:
+            self._jsonrpc = found.jsonrpc
+        wire = WIRES[self._jsonrpc is not False]
+        # With `jsonrpc` it is answered as the daemon door answers it.
+        if found.side == "neither" and found.jsonrpc is False:
+            text = "initialize names no protocol: clientInfo, protocol or protocolVersion"
+            return wire.error(found.request_id, DaemonError("UNKNOWN_PROTOCOL", text))
+        if found.side == "thread":
+            self._use(thread, self._thread_connection(thread, wire), wire)
+        else:
+            self._use(self._door, self._daemon, DAEMON_WIRE)
+        return None
+
+    def _thread_connection(self, thread: Door, wire: ThreadWire) -> ThreadConnection:
+        connection = self._threaded
+        if connection is None:
+            connection = self._threaded = ThreadConnection(
+                thread.methods,
+                self._daemon.limits,
+                authenticated=True,
+                authenticate=lambda _: True,
+                bucket=self._daemon.bucket,
+            )
+        connection.wire = wire
+        connection.limits, connection.bucket = self._daemon.limits, self._daemon.bucket
+        return connection
+
+    def _use(self, door: Door, connection: Connection, wire: Wire) -> None:
+        self.connection, self.wire = connection, wire
+        connection.stopping = self.services.stopping
+        self._entries, self._bare = door.entries, door.bare
+
     def _give_up(self) -> list[Pending]:
         self._starting.clear()
         calls, self._calls = self._calls, {}
@@ -264,11 +352,11 @@ class Caller:
         try:
             result = self._entries[pending.method.name].answer(self, pending.params)
         except DaemonError as error:
-            return error_line(pending.id, error)
+            return self.wire.error(pending.id, error)
         except Exception:  # noqa: BLE001
             _log.exception("%s crashed", pending.method.name)
-            return error_line(pending.id, Internal())
-        return answer_line(pending.id, result)
+            return self.wire.error(pending.id, Internal())
+        return self.wire.answer(pending.id, result)
 
     def _start(self, pending: Pending) -> None:
         call = Call(self, pending)
@@ -277,12 +365,16 @@ class Caller:
         self._calls[pending.id] = call
         work.step()
 
-    def _finish(self, pending: Pending, outcome: msgspec.Struct | DaemonError) -> None:
+    def _finish(self, pending: Pending, outcome: Outcome | DaemonError) -> None:
         if isinstance(outcome, DaemonError):
             self._refuse(pending.id, outcome)
         else:
-            self.peer.answer(answer_line(pending.id, _encode(outcome)))
-        self._calls.pop(pending.id, None)
+            result = outcome if isinstance(outcome, msgspec.Raw) else _encode(outcome)
+            self.peer.answer(self.wire.answer(pending.id, result))
+        call = self._calls.pop(pending.id, None)
+        if call is not None:
+            for callback in call.after:
+                callback()
         self.start(self.connection.finish(pending))
         if self._on_idle is not None:
             self._look_idle()
@@ -294,7 +386,11 @@ class Caller:
             callback()
 
     def _refuse(self, request_id: str | int, error: DaemonError) -> None:
-        self.peer.answer(error_line(request_id, error))
+        self.peer.answer(self.wire.error(request_id, error))
+
+
+def _ignore(_reply: ClientReply) -> None:
+    """Nothing was asked of the client."""
 
 
 def _limits_of(services: Services, peer: Peer) -> Limits:

@@ -10,9 +10,12 @@ import trio
 from roost.actors.errors import DaemonError, Internal
 from roost.actors.front.attachments import Attachments
 from roost.actors.front.clock import now_ms
+from roost.actors.front.command_table import CommandTable
 from roost.actors.front.fanout import Fanout
 from roost.actors.front.gateway import Gateway
 from roost.actors.front.promise import Places, Promise, start
+from roost.actors.front.thread_tails import Threads
+from roost.schemas.control import StartService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -45,6 +48,10 @@ class Services:
         self.search = Gateway("search", timers, timeout)
         self.searches: dict[tuple[int, str], Callable[[], None]] = {}
         """A connection's number and a token → what aborts the search under way."""
+        self.to_commands = Gateway("commands", timers, timeout)
+        self.commands = CommandTable(
+            self.to_commands, lambda: self.root.cast(StartService(name="commands"))
+        )
         self.providers = Gateway("providers", timers, timeout, waits=False)
         self.fanout = Fanout(
             self.store,
@@ -57,6 +64,7 @@ class Services:
             clients=settings.limits.clients_per_connection,
             per_session=settings.limits.attachments_per_session,
         )
+        self.threads = Threads(self.fanout)
         self.readers = Places(READERS)
         """For what reads much of the log: each keeps some MiB until it is answered."""
         self.agent_of: dict[str, str] = {}
@@ -74,7 +82,7 @@ class Services:
     def configure(self, settings: Settings) -> None:
         """Take over new settings, but for what connections keep of them."""
         self.settings = settings
-        for gateway in (self.store, self.root, self.search, self.providers):
+        for gateway in (self.store, self.root, self.search, self.to_commands, self.providers):
             gateway.set_timeout(settings.timeouts.link_call)
         self.fanout.page_events = settings.store.page_events
         self.fanout.queue_bytes = settings.limits.client_queue_bytes

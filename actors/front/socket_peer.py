@@ -7,7 +7,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from roost.actors.errors import DaemonError
-from roost.actors.front.envelope import error_line
 from roost.actors.front.peer import Peer, gather
 from roost.schemas.frame import FrameTooLarge
 
@@ -279,7 +278,7 @@ class SocketPeer(Peer):
     def _refuse(self, limit: int) -> None:
         text = f"a message has at most {limit} bytes"
         error = DaemonError("MESSAGE_TOO_LARGE", text, {"limit": limit})
-        self.answer(error_line(None, error))
+        self.answer(self.caller.wire.error(None, error))
         self.finish(TOO_BIG, text)
 
     def _end(self) -> None:

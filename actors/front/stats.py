@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 # A process that does not answer must not keep back what the others say.
 PATIENCE_SECONDS = 2.0
 NO_COUNTS = Counts(active=0, closed=0, agents=0, turns_open=0, calls_open=0, pending=0, events=0)
-SANDBOX = "none"
-SANDBOX_DETAIL = (
-    "no sandbox is built in: commands run only for agents with dangerFullAccess, and then with full access to this"
-    " machine; other agents' file tools keep to their working folder"
-)
 
 T = TypeVar("T")
 
@@ -45,6 +40,7 @@ async def stats(call: Call, _params: Nothing) -> Stats:
     nodes = tree.nodes if tree is not None else ()
     used = await _measure(services, [node.pid for node in nodes if node.pid])
     found = counts or NO_COUNTS
+    backend = services.boot.backend
     return Stats(
         uptime_ms=services.uptime_ms,
         now=stamp(now_ms()),
@@ -59,9 +55,10 @@ async def stats(call: Call, _params: Nothing) -> Stats:
         connections={**services.connections, "attachments": len(services.attachments)},
         restarts=sum(node.restarts for node in nodes),
         sandbox={
-            "inForce": SANDBOX,
+            "inForce": backend.name or "none",
             "default": services.settings.agents.sandbox,
-            "detail": SANDBOX_DETAIL,
+            "network": services.settings.agents.sandbox_network,
+            "detail": backend.detail,
         },
         tree=_tree(services, nodes, used, found, load.requests if load is not None else 0),
     )

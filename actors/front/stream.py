@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from roost.actors.errors import NotFound
 from roost.actors.front import notices
 from roost.actors.front.clock import now_ms
 from roost.actors.front.feed import Feed
@@ -37,6 +38,30 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class Watcher(Protocol):
+    """Who follows a session in a way of its own."""
+
+    def advanced(self, batch: EventBatch) -> None:
+        """Committed events have been passed on."""
+        ...
+
+    def resumed(self, *, lost: bool) -> None:
+        """The stream goes on after it stood still; `lost` says that events which were passed on are gone."""
+        ...
+
+    def message_changed(self, change: MessageChanged) -> None:
+        """A message was accepted, begun or has ended."""
+        ...
+
+    def dropped(self, reason: str) -> None:
+        """The session is gone with its events."""
+        ...
+
+    def failed(self, error: DaemonError) -> None:
+        """The session cannot be followed any more."""
+        ...
+
+
 class Stream:
     """One followed session. `position` is the last sequence that has been passed on, or that a page must reach."""
 
@@ -56,6 +81,7 @@ class Stream:
         self.pending: dict[str, PendingRow] = {}
         self.feeds: dict[Peer, Feed] = {}
         self.waiters: dict[str, list[Waiter]] = {}
+        self.watchers: list[Watcher] = []
         self.where: notices.Where
         self.row: SessionRow
         self.shelf = Shelf()
@@ -87,6 +113,9 @@ class Stream:
         if first_time:
             # Who waits attaches now: a feed that begins here has nothing to resume.
             self.opened.resolve(None)
+            return
+        for watcher in list(self.watchers):
+            watcher.resumed(lost=lost)
 
     def lose(self) -> None:
         """The store is away: the stream stands still until `begin`."""
@@ -155,6 +184,12 @@ class Stream:
 
     def publish(self, batch: EventBatch) -> list[bytes]:
         """Pass on committed events; return their lines, if anybody gets them."""
+        lines = self._publish(batch)
+        for watcher in list(self.watchers):
+            watcher.advanced(batch)
+        return lines
+
+    def _publish(self, batch: EventBatch) -> list[bytes]:
         last = batch.first + len(batch.bodies) - 1
         if last <= self.position:
             return []
@@ -188,6 +223,8 @@ class Stream:
 
     def message_changed(self, change: MessageChanged) -> None:
         """Follow a message; `ended` answers those who wait for it."""
+        for watcher in list(self.watchers):
+            watcher.message_changed(change)
         match change.state:
             case "accepted":
                 self.queued += 1
@@ -378,8 +415,16 @@ class Stream:
         self.left(feed)
         feed.catch_up()
 
+    def dropped(self, reason: str) -> None:
+        """The session is gone: whoever follows it learns of that, or is let go."""
+        for watcher in list(self.watchers):
+            watcher.dropped(reason)
+        self.fail(NotFound("SESSION_NOT_FOUND", f"session not found: {self.session_id}"))
+
     def fail(self, error: DaemonError) -> None:
         """End everything that follows this session, because it cannot be followed any more."""
+        for watcher in list(self.watchers):
+            watcher.failed(error)
         if not self.opened.done:
             self.opened.fail(error)
         for waiting in list(self.waiters.values()):

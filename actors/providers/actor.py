@@ -38,6 +38,7 @@ from roost.supervisor.kernel import hide_memory
 from roost.supervisor.link import Link
 
 if TYPE_CHECKING:
+    from roost.actors.providers.catalogue import Listing
     from roost.schemas.base import Message
 
 MAX_LISTINGS = 64
@@ -52,6 +53,7 @@ class ProvidersActor(ProcessActor):
         super().__init__(process)
         settings = decode_settings(decode_boot(process.start.payload).settings)
         self._settings = settings.providers
+        self._default = settings.agents.provider
         self._environment = {**os.environ, **process.start.env}
         self._queue_bytes = settings.limits.link_bytes
         self._joiner = DeltaJoiner()
@@ -93,6 +95,7 @@ class ProvidersActor(ProcessActor):
         for link in self._links.values():
             link.set_bound(self._queue_bytes)
         before, self._settings = self._settings, settings.providers
+        self._default = settings.agents.provider
         for name in {*before, *self._settings}:
             if before.get(name) != self._settings.get(name):
                 self._renew(name)
@@ -182,7 +185,7 @@ class ProvidersActor(ProcessActor):
 
     def _start_listing(self, link: Link, ref: int, name: str) -> None:
         try:
-            wanted = [self._provider_named(name)] if name else list(self._providers.values())
+            wanted = [self._provider_named(name)] if name else self._in_order()
             if self._listings >= MAX_LISTINGS:
                 text = "too many lists of models are asked for at once"
                 raise ProviderError("PROVIDER_RATE_LIMITED", text, retryable=True)
@@ -193,14 +196,10 @@ class ProvidersActor(ProcessActor):
         self.process.nursery.start_soon(self._list, link, ref, wanted)
 
     async def _list(self, link: Link, ref: int, wanted: list[ProviderActor]) -> None:
-        found: dict[str, list[str]] = {}
-        failed: dict[str, str] = {}
+        found: dict[str, Listing] = {}
 
         async def ask(provider: ProviderActor) -> None:
-            try:
-                found[provider.name] = await provider.list_models()
-            except ProviderError as error:
-                failed[provider.name] = error.message
+            found[provider.name] = await provider.list_models()
 
         try:
             async with trio.open_nursery() as nursery:
@@ -208,12 +207,38 @@ class ProvidersActor(ProcessActor):
                     nursery.start_soon(ask, provider)
         finally:
             self._listings -= 1
-        models = tuple(
-            ModelInfo(provider=name, id=model)
-            for name, ids in sorted(found.items())
-            for model in ids
+        # One whose settings have been taken out meanwhile has no models any more.
+        names = [provider.name for provider in wanted if provider.name in self._settings]
+        models = [
+            model for name in names for model in _models_of(name, self._settings[name], found[name])
+        ]
+        failed = {name: error.message for name in names if (error := found[name].error) is not None}
+        _reply(link, ref, Models(models=tuple(models), failed=failed))
+
+    def _in_order(self) -> list[ProviderActor]:
+        """Return the providers as configured, the one that agents have unless they name another before all others."""
+        names = sorted(self._settings, key=lambda name: name != self._default)
+        return [self._providers[name] for name in names if name in self._providers]
+
+
+def _models_of(name: str, settings: Provider, listing: Listing) -> list[ModelInfo]:
+    """Return the models that the provider tells, or told last, with the configured one before all others."""
+    calls_tools = settings.tool_mode == "json"
+    models = [
+        ModelInfo(
+            provider=name,
+            id=model.id,
+            name=model.name,
+            context_length=model.context_length,
+            tools=calls_tools or model.tools is not False,
         )
-        _reply(link, ref, Models(models=models, failed=failed))
+        for model in listing.models
+    ]
+    if settings.model:
+        if all(model.id != settings.model for model in models):
+            models.append(ModelInfo(provider=name, id=settings.model))
+        models.sort(key=lambda model: model.id != settings.model)
+    return models
 
 
 def _reply(link: Link, ref: int, message: Message) -> None:

@@ -18,8 +18,9 @@ from roost.actors.providers.errors import (
     too_late,
 )
 from roost.actors.providers.http import chunks_of, make_client, mapped, read_body, refusal
-from roost.actors.providers.wire.chat import ChatReader, read_models
+from roost.actors.providers.wire.chat import ChatReader
 from roost.actors.providers.wire.chat_request import encode_request
+from roost.actors.providers.wire.models import Offered, read_models
 from roost.actors.providers.wire.sse import MAX_EVENT_BYTES, SseReader
 from roost.supervisor.backoff import Backoff
 
@@ -99,8 +100,8 @@ class Pool:
                 return await self._ask_patiently(ask, pass_on)
         raise too_late("the model did not finish its answer", limit)
 
-    async def list_models(self) -> list[str]:
-        """Return the ids of the provider's models; the caller bounds the time.
+    async def list_models(self) -> list[Offered]:
+        """Return the provider's models as its server tells them now; the caller bounds the time.
 
         Raises:
             ProviderError: the provider did not say.

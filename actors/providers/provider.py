@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from roost.actors.errors import Internal
+from roost.actors.providers.catalogue import Catalogue, Listing
 from roost.actors.providers.errors import ProviderError, too_late
 from roost.schemas.base import Refused
 from roost.supervisor.backoff import Backoff
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 4_096
 MAX_REQUEST_BYTES = 268_435_456
 LIST_SECONDS = 5.0
+LIST_SLACK = 0.5
 RESTART = Backoff()
 
 _log = logging.getLogger(__name__)
@@ -50,11 +52,11 @@ class Request:
         return self.link, self.ask.stream
 
 
-class _Listing(msgspec.Struct, frozen=True):
+class _Tell(msgspec.Struct, frozen=True):
     """Asks for the provider's models."""
 
 
-_Letter = Letter[Request | _Listing, list[str] | ProviderError]
+_Letter = Letter[Request | _Tell, Listing]
 
 
 class ProviderActor:
@@ -71,8 +73,8 @@ class ProviderActor:
         self._make_pool = make_pool
         self._joiner = joiner
         self._ended = ended
-        self._mailbox: Mailbox[Request | _Listing, list[str] | ProviderError]
-        self._mailbox = Mailbox(name, MAX_REQUESTS)
+        self._mailbox: Mailbox[Request | _Tell, Listing] = Mailbox(name, MAX_REQUESTS)
+        self._catalogue = Catalogue()
         self._running: set[Request] = set()
         self._bytes = 0
         self._retired = False
@@ -93,22 +95,14 @@ class ProviderActor:
             raise _too_many() from None
         self._bytes += request.size
 
-    async def list_models(self) -> list[str]:
-        """Return the ids of the provider's models.
-
-        Raises:
-            ProviderError: they are not known within a few seconds.
-        """
-        late = too_late("no list of models", LIST_SECONDS)
+    async def list_models(self) -> Listing:
+        """Return the provider's models as they were told last; they are asked for, if that is a while ago."""
         try:
-            found = await self._mailbox.call(_Listing(), timeout=LIST_SECONDS)
+            return await self._mailbox.call(_Tell(), timeout=LIST_SECONDS + LIST_SLACK)
         except (ActorGone, CallTimeout):
-            raise late from None
+            return Listing(error=too_late("no list of models", LIST_SECONDS))
         except MailboxFull:
-            raise _too_many() from None
-        if isinstance(found, ProviderError):
-            raise found
-        return found
+            return Listing(error=_too_many())
 
     def retire(self) -> None:
         """Carry out what has been asked and end then; another takes what is asked from now on."""
@@ -180,14 +174,11 @@ class ProviderActor:
                 return
 
     async def _list(self, pool: Pool, letter: _Letter) -> None:
-        with trio.move_on_after(LIST_SECONDS):
-            try:
-                letter.reply(await pool.list_models())
-            except ProviderError as error:
-                letter.reply(error)
-            except Exception as error:  # noqa: BLE001 (as above)
-                _log.error("listing the models of %s crashed: %s", self.name, _where(error))
-                letter.reply(ProviderError("PROVIDER_API_ERROR", "internal error"))
+        try:
+            letter.reply(await self._catalogue.take(pool.list_models, LIST_SECONDS))
+        except Exception as error:  # noqa: BLE001 (as above)
+            _log.error("listing the models of %s crashed: %s", self.name, _where(error))
+            letter.reply(Listing(error=ProviderError("PROVIDER_API_ERROR", "internal error")))
 
     def _finish(self, request: Request) -> None:
         if request not in self._running:

@@ -36,6 +36,7 @@ from roost.schemas.turn import (
     PullInbox,
     QueuedMessage,
     SessionOpened,
+    Steer,
     Withdrawn,
 )
 from roost.schemas.unions import event_decoder
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 MAX_MAIL = 1024
 RETRY_SECONDS = 1.0
 # The store has ended the turn, or somebody else has the session.
+EXPECTED = frozenset(("ALREADY_SETTLED", "TIED", "TURN_STEERED"))
 LOST = frozenset(("STALE_GENERATION", "SESSION_CLOSED", "EVENT_STORE_CAPACITY_EXCEEDED"))
 
 _log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class SessionActor:
     ) -> None:
         self.session_id = session_id
         self.cwd = ""
+        self.model = ""
         self.metadata = b"{}"
         self.cleared_after = 0
         self.outbox = Outbox(session_id, self)
@@ -123,7 +126,7 @@ class SessionActor:
             self.outbox.drop()
             self._scope.cancel()
         else:
-            if code not in ("ALREADY_SETTLED", "TIED"):
+            if code not in EXPECTED:
                 _log.error("session %s: draft %s refused: %s", self.session_id, event_id, code)
             self.outbox.refused(event_id, code)
 
@@ -185,6 +188,7 @@ class SessionActor:
                 _log.info("session %s: %s", self.session_id, opened.code)
             return
         self.cwd = opened.cwd
+        self.model = opened.model
         self.metadata = opened.metadata
         self.cleared_after = self._revoked_after = opened.cleared_after
         self.outbox.generation = opened.generation
@@ -240,6 +244,10 @@ class SessionActor:
             case Cancelled(turn_id=turn_id):
                 if self._turn is not None and self._turn.turn_id == turn_id:
                     self._cancel(self._turn)
+            case Steer(turn_id=turn_id, message=message):
+                # One for a turn that has ended has been written by the store.
+                if self._turn is not None and self._turn.turn_id == turn_id:
+                    self._turn.steer(message)
             case CallCancelled(call_id=call_id):
                 if self._turn is not None:
                     self._turn.cancel_call(call_id)
@@ -310,6 +318,14 @@ class SessionActor:
                 pass
         elif isinstance(answer, Refused):
             _log.warning("session %s: %s", self.session_id, answer.message)
+        elif self._turn is not None and self._nursery is not None:
+            # A turn may wait for what it was to bring, and no new link need come: the store may only have been slow.
+            self._nursery.start_soon(self._pull_later)
+
+    async def _pull_later(self) -> None:
+        await trio.sleep(RETRY_SECONDS)
+        if self._has_store:
+            self.pull()
 
     async def _retry(self) -> None:
         await trio.sleep(RETRY_SECONDS)

@@ -64,6 +64,7 @@ class Session(Protocol):
     session_id: SessionId
     cwd: str
     metadata: bytes
+    model: str
     cleared_after: int
     outbox: Outbox
     grants: Grants
@@ -113,6 +114,10 @@ class Turn(Protocol):
 
     def decide(self, row: PendingRow) -> None:
         """Take a settled pending row."""
+        ...
+
+    def steer(self, message: QueuedMessage) -> None:
+        """Take a message that was sent into this turn; one that it has is ignored."""
         ...
 
     def cancel_call(self, call_id: CallId) -> None:

@@ -16,6 +16,7 @@ import trio
 from roost.actors.errors import Internal
 from roost.actors.logs import adjust_log
 from roost.actors.store.changes import Refusal
+from roost.actors.store.ephemeral import Idlers
 from roost.actors.store.file import StoreFile
 from roost.actors.store.intake import Intake, Waiting
 from roost.actors.store.publish import Publisher
@@ -24,8 +25,8 @@ from roost.actors.store.starts import Starts
 from roost.actors.store.unwinding import Unwinding
 from roost.actors.store.upkeep import Upkeep
 from roost.config.model import decode_settings
-from roost.schemas import agent, approval, archive, session, turn
-from roost.schemas.base import Done, Message, Refused
+from roost.schemas import agent, approval, archive, session, thread_log, turn
+from roost.schemas.base import Done, Message, Refused, SessionId
 from roost.schemas.boot import decode_boot
 from roost.schemas.control import KillChild
 from roost.schemas.unions import store_from_agent, store_from_front
@@ -46,6 +47,10 @@ READS: Final = (
     session.ReadPage,
     session.GetSession,
     session.ListSessions,
+    session.ListThreads,
+    session.FindEvent,
+    thread_log.ReadItems,
+    thread_log.FindPending,
     session.GetSnapshot,
     session.ReadTexts,
     session.Count,
@@ -78,6 +83,7 @@ class StoreActor(ProcessActor):
         self._timer_at = float("inf")
         self._timer_set = trio.Event()
         self._upkeep: Upkeep | None = None
+        self._idlers: Idlers | None = None
         self._file = StoreFile(
             Path(self._boot.home) / "store.db", self._settings, is_running=self._is_running
         )
@@ -94,7 +100,14 @@ class StoreActor(ProcessActor):
         desk.retention.limits = self._settings.retention
         path = self._file.path
         self._upkeep = Upkeep(desk, path, self._publisher.publish)
-        tasks = (self._serve_timer, self._file.serve, self._file.check.run, self._upkeep.run)
+        self._idlers = idlers = Idlers(
+            desk,
+            self._settings.store.ephemeral_idle,
+            is_followed=self._publisher.is_watched,
+            close=self._close_session,
+        )
+        check = self._file.check.run
+        tasks = (self._serve_timer, self._file.serve, check, self._upkeep.run, idlers.run)
         for task in tasks:
             self.process.nursery.start_soon(task)
         # What is here now stays; messages are many and die young.
@@ -139,6 +152,8 @@ class StoreActor(ProcessActor):
             self._upkeep.configure(settings.retention)
         self._settings = settings
         log, store = settings.log, settings.store
+        if self._idlers is not None:
+            self._idlers.configure(store.ephemeral_idle)
         adjust_log(level=log.level, rotate_bytes=log.rotate_bytes, keep=log.keep)
         self._intake.configure(store.group_drafts, store.delta_window_ms / 1000)
         self._starts.at_once = settings.agents.start_at_once
@@ -322,6 +337,12 @@ class StoreActor(ProcessActor):
 
     def _is_running(self, agent_id: str) -> bool:
         return agent_id in self._agents and agent_id not in self._asleep
+
+    def _close_session(self, session_id: str, reason: str) -> None:
+        """Close a session as if a client had asked for it."""
+        request = session.CloseSession(session_id=SessionId(session_id), reason=reason)
+        self._intake.add(Waiting("", request, None, 0))
+        self.process.poller.run_hooks_soon()
 
     def _set_timer(self, at: float) -> None:
         if at < self._timer_at:

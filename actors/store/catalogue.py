@@ -38,7 +38,12 @@ _AGENT = """select agent_id, spec, state, failed, down, error, asleep, cancelled
         or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')))
     from agents"""
 _SESSION = """select spec, state, last_sequence, first_sequence, delivered, turns,
-    closed_at, close_reason, cleared_after, recovered, cleared_at,
+    closed_at, close_reason, cleared_after, recovered, cleared_at, updated_at, preview,
+    coalesce((select turn_id from turns t where t.session = s.key and t.state = 'open'),
+        (select planned from messages m where m.session = s.key and m.state = 'queued'
+            and m.steering = 0 order by m.key limit 1), ''),
+    exists(select 1 from turns t where t.session = s.key and t.state = 'open'
+        and t.cancel_reason is not null),
     (select count(*) from messages m where m.session = s.key and m.state = 'queued'),
     exists(select 1 from turns t where t.session = s.key and t.state = 'open')
         or exists(select 1 from messages m where m.session = s.key and m.state = 'queued'),
@@ -63,6 +68,26 @@ _SESSIONS_OF = (
     f"{_SESSION} where s.agent_id = ? and (s.created_at, s.session_id) > (?, ?)"
     " order by s.created_at, s.session_id limit ?"
 )
+# First which, from an index alone; then their records. Newest first.
+_THREADS: Final = {
+    archived: f"""{_SESSION} join (select key as found, updated_at as at, session_id as id
+        from sessions where {where} order by updated_at desc, session_id desc limit ? offset ?)
+        on s.key = found order by at desc, id desc"""
+    for archived, where in ((True, "state = 'closed'"), (False, "state in ('open', 'closing')"))
+}
+_ALL_THREADS: Final = f"""{_SESSION} join (
+        select key as found, updated_at as at, session_id as id from sessions
+        where state in ('open', 'closing')
+        union all select key, updated_at, session_id from sessions where state = 'closed'
+        order by at desc, id desc limit ? offset ?)
+    on s.key = found order by at desc, id desc"""
+_EVENT_AT = """select e.sequence, e.turn_id, coalesce((select first_sequence from turns t
+    where t.turn_id = e.turn_id and t.session = e.session), 0)
+    from events e where e.event_id = ? and e.session = ?"""
+# A session that came from elsewhere has no rows of turns: its first event behind the last one of another turn.
+_TURN_FIRST = """select sequence from events where session = ?1 and turn_id = ?3 and sequence > coalesce((
+    select sequence from events where session = ?1 and sequence < ?2 and turn_id not in ('', ?3)
+    order by sequence desc limit 1), 0) order by sequence limit 1"""
 _LIVE = """select session_id from sessions where agent_id = ? and state <> 'closed'
     order by created_at, session_id"""
 _WITH_WORK = """select session_id from sessions s where agent_id = ? and state <> 'closed' and (
@@ -153,6 +178,24 @@ class Catalogue:
         rows = self._db.execute(_SESSIONS_BACK, (agent_id, made, session_id, NO_LIMIT))
         return _readable(rows, limit)
 
+    def threads(self, archived: bool | None, limit: int, offset: int) -> Iterator[SessionRow]:
+        """Yield records of sessions by their last change, newest first: closed ones, the others, or both."""
+        sql = _ALL_THREADS if archived is None else _THREADS[archived]
+        return _readable(self._db.execute(sql, (limit, offset)), limit)
+
+    def event_at(self, session: int, event_id: str) -> tuple[int, str, int] | None:
+        """Return sequence and turn of an event of a session, and where that turn begins; None if it has no such event."""
+        row = self._db.execute(_EVENT_AT, (event_id, session)).fetchone()
+        if row is None:
+            return None
+        sequence, turn_id, first = row
+        if not turn_id:
+            return sequence, "", sequence
+        if not first:
+            found = self._db.execute(_TURN_FIRST, (session, sequence, turn_id)).fetchone()
+            first = found[0] if found is not None else sequence
+        return sequence, turn_id, first
+
     def live_sessions(self, agent_id: str) -> list[SessionId]:
         """Return the sessions of an agent that are not closed, oldest first."""
         return [SessionId(row[0]) for row in self._db.execute(_LIVE, (agent_id,))]
@@ -164,8 +207,9 @@ class Catalogue:
     def add_session(self, spec: SessionSpec) -> None:
         """Make a session's row."""
         self._db.execute(
-            "insert into sessions(session_id, agent_id, created_at, spec) values(?, ?, ?, ?)",
-            (spec.session_id, spec.agent_id, spec.created_at, _encode(spec)),
+            "insert into sessions(session_id, agent_id, created_at, updated_at, spec, ephemeral)"
+            " values(?1, ?2, ?3, ?3, ?4, ?5)",
+            (spec.session_id, spec.agent_id, spec.created_at, _encode(spec), spec.ephemeral),
         )
 
     def set_session(self, session_id: str, **columns: str | int) -> None:
@@ -277,7 +321,7 @@ def _readable(rows: Iterable[tuple[object, ...]], limit: int) -> Iterator[Sessio
 
 def _session_row(row: tuple[object, ...]) -> SessionRow:
     spec, state, last, first, delivered, turns, closed_at, reason, cleared, recovered = row[:10]
-    cleared_at, queued, running, waiting = row[10:]
+    cleared_at, updated_at, preview, turn_id, cancelling, queued, running, waiting = row[10:]
     if state not in STATES:
         raise ValueError(f"a session is never {state!r}")
     values = {
@@ -294,6 +338,10 @@ def _session_row(row: tuple[object, ...]) -> SessionRow:
         "cleared_after": cleared,
         "recovered": bool(recovered),
         "cleared_at": cleared_at,
+        "updated_at": updated_at,
+        "preview": preview,
+        "turn_id": turn_id,
+        "cancelling": bool(cancelling),
     }
     return SessionRow(**values)  # type: ignore[arg-type]
 

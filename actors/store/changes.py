@@ -10,6 +10,7 @@ from roost.actors.store.journal import CALL_CLOSED, CALL_OPENED
 from roost.schemas.turn import (
     AddUsage,
     BeginTurn,
+    Bell,
     ClaimCall,
     EndCall,
     EndTurn,
@@ -22,17 +23,24 @@ from roost.schemas.turn import (
 if TYPE_CHECKING:
     from roost.actors.store.journal import Head, Session
     from roost.actors.store.lifecycle import Lifecycle
+    from roost.actors.store.turns import MessageRow
     from roost.schemas.turn import Draft
 
 INCOMPATIBLE = "EVENT_SCHEMA_INCOMPATIBLE"
 SETTLED = "ALREADY_SETTLED"
+STEERED = "TURN_STEERED"
 CRASHED = "TURN_INTERRUPTED"
 # No request costs that much; a sum of these stays a number.
 MAX_COST = 1e9
+PREVIEW = 200
 
 _USAGE = """update sessions set input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
     total_tokens = total_tokens + ?, cost_usd = cost_usd + ?, cache_read = cache_read + ?,
     cache_creation = cache_creation + ?, requests = requests + 1 where key = ?"""
+
+
+_BEGUN = """update sessions set updated_at = ?, preview = case when preview = '' then ? else preview end
+    where key = ?"""
 
 
 class Refusal(NamedTuple):
@@ -60,7 +68,7 @@ class Changes:
                     refusal = self._check_begin(session, draft, change, turn_id)
                     turn_id = change.turn_id
                 case EndTurn():
-                    refusal = self._check_end(draft, change, turn_id)
+                    refusal = self._check_end(session, draft, change, turn_id)
                     turn_id = ""
                 case OpenPending(row=row):
                     known = self._turns.pending(session.key, row.request_id)
@@ -111,6 +119,7 @@ class Changes:
                     self._lifecycle.ledger.settle(session.key, call_id, state, sequence)
                 case EndTurn(turn_id=turn_id):
                     self._lifecycle.settle_rest(session, turn_id)
+                    self._lifecycle.keep_unread(session, turn_id, change.outcome)
 
     def make_after(self, session: Session, draft: Draft, head: Head | None) -> None:
         """Make the changes that clients hear of after the event."""
@@ -137,8 +146,14 @@ class Changes:
             return Refusal(SETTLED, f"message {change.message_id} does not wait any more")
         return None
 
-    def _check_end(self, draft: Draft, change: EndTurn, turn_id: str) -> Refusal | None:
+    def _check_end(
+        self, session: Session, draft: Draft, change: EndTurn, turn_id: str
+    ) -> Refusal | None:
         if change.turn_id == turn_id:
+            # A turn that is closed without an event has said its last word before.
+            may_go_on = change.outcome == "completed" and draft.body
+            if may_go_on and self._turns.unread(session.key, turn_id):
+                return Refusal(STEERED, f"turn {turn_id} has messages to read")
             return None
         if not draft.body and self._turns.turn_exists(change.turn_id):
             return None
@@ -175,6 +190,10 @@ class Changes:
             session.turn_id = change.turn_id
             now = self._journal.now()
             self._lifecycle.catalogue.set_agent(session.agent_id, failed=0, last_active_at=now)
+            self._journal.db.execute(_BEGUN, (now, _preview(message), session.key))
+            if self._turns.unread(session.key, change.turn_id):
+                bell = Bell(session_id=session.session_id)
+                self._journal.effects.ring(session.agent_id, bell)
         self._turns.begin_message(message, change.turn_id)
         self._lifecycle.message_changed(session, message, "begun", turn_id=change.turn_id)
 
@@ -197,6 +216,14 @@ class Changes:
             row, state=change.state, reason=change.reason, settled_at=self._journal.now()
         )
         self._lifecycle.settle(session, settled, draft.event_id)
+
+
+def _preview(message: MessageRow) -> str:
+    """Return the beginning of what clients are shown of a message."""
+    if message.hidden:
+        return ""
+    text = message.text if message.display is None else message.display
+    return text[:PREVIEW]
 
 
 def _usage(change: AddUsage) -> tuple[int | float, ...]:

@@ -139,6 +139,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Why a call that runs is to stop; null while it is not.
         "alter table tool_ledger add column cancel_reason text",
     ),
+    (
+        # Sessions in the order in which something happened in them, closed ones apart; pages are found in the index alone.
+        "alter table sessions add column updated_at integer not null default 0",
+        "alter table sessions add column preview text not null default ''",
+        """update sessions set updated_at = max(created_at, closed_at, coalesce((select last_active_at
+            from agents a where a.agent_id = sessions.agent_id and sessions.state <> 'closed'), 0))""",
+        """create index sessions_live on sessions(updated_at, session_id, state)
+            where state in ('open', 'closing')""",
+        """create index sessions_archived on sessions(updated_at, session_id, state)
+            where state = 'closed'""",
+        # Those that go when they are closed, and at every start.
+        "alter table sessions add column ephemeral integer not null default 0",
+        "create index sessions_ephemeral on sessions(key) where ephemeral = 1",
+        # The turn that was promised to a message, or that it steers.
+        "alter table messages add column planned text not null default ''",
+        "alter table messages add column steering integer not null default 0",
+        "alter table messages add column model text not null default ''",
+        "alter table messages add column input blob not null default x''",
+        "create index messages_planned on messages(session, planned) where planned <> ''",
+    ),
 )
 
 

@@ -25,17 +25,20 @@ from roost.actors.store.drafts import Drafts
 from roost.actors.store.effects import Effects
 from roost.actors.store.imports import Imports
 from roost.actors.store.inbox import Inboxes
+from roost.actors.store.items import ItemReads
 from roost.actors.store.journal import Journal
 from roost.actors.store.ledger import Ledger
 from roost.actors.store.lifecycle import Lifecycle
 from roost.actors.store.messages import Messages
 from roost.actors.store.reads import Reads
+from roost.actors.store.remains import Remains
 from roost.actors.store.repair import Repairs
 from roost.actors.store.requests import Requests
 from roost.actors.store.retention import Retention
+from roost.actors.store.steering import Steering
 from roost.actors.store.totals import Totals
 from roost.actors.store.turns import Turns
-from roost.schemas import agent, approval, archive, session, turn
+from roost.schemas import agent, approval, archive, session, thread_log, turn
 from roost.schemas.base import Done, Message
 from roost.schemas.control import ChildReport
 
@@ -100,6 +103,7 @@ class Desk:
             max_queued=settings.limits.queued_messages,
             max_event_bytes=event_bytes,
         )
+        self._steering = Steering(lifecycle, self._messages)
         self._requests = Requests(lifecycle, self._messages, self.repairs, check_room, is_running)
         self._calls = Calls(lifecycle, self._messages)
         self._inboxes = Inboxes(lifecycle)
@@ -110,7 +114,12 @@ class Desk:
         self.journal.on_appended = self._totals.grow
         self._reads = Reads(lifecycle, epoch)
         self._conversations = Conversations(lifecycle, epoch)
+        self._items = ItemReads(lifecycle)
         self.retention = Retention(lifecycle, settings.retention, self.tidy)
+        lifecycle.on_ephemeral_closed = self.retention.drop_soon
+        # Told when there may be a further ephemeral session; its transaction may still fail.
+        self.on_ephemeral: Callable[[], None] = lambda: None
+        self.ephemeral_sessions = Remains(connection).live_ephemeral
 
     def configure(self, settings: Settings) -> None:
         """Take over the bounds of new settings, but for those of retention."""
@@ -128,7 +137,7 @@ class Desk:
         """Have the function told of damage that is met, and whether it was in a write; what it raises is let through."""
         self._on_damage = on_damage
         self._reads.met_damage = lambda error: on_damage(error, False)
-        self._conversations.met_damage = self._reads.met_damage
+        self._conversations.met_damage = self._items.met_damage = self._reads.met_damage
 
     def write(self, items: Sequence[Item]) -> Result:
         """Carry out a group durably, all of it but for what is refused; nothing of it if the disk does not take it."""
@@ -273,6 +282,12 @@ class Desk:
                 return self._messages.accept(message)
             case approval.Settle():
                 return self._messages.settle(message)
+            case turn.StartTurn():
+                return self._steering.start(message)
+            case turn.SteerTurn():
+                return self._steering.steer(message)
+            case turn.InterruptTurn():
+                return self._steering.interrupt(message)
             case turn.CancelTurn():
                 return self._messages.cancel_turn(message)
             case turn.CancelMessage():
@@ -282,8 +297,12 @@ class Desk:
             case session.ClearSession():
                 return self._conversations.clear(message)
             case agent.CreateAgent():
+                if message.session.ephemeral:
+                    self.on_ephemeral()
                 return self._requests.create_agent(message)
             case session.CreateSession():
+                if message.session.ephemeral:
+                    self.on_ephemeral()
                 return self._requests.create_session(message)
             case session.CloseSession():
                 return self._requests.close_session(message)
@@ -337,6 +356,14 @@ class Desk:
                 return self._reads.session(session_id)
             case session.ListSessions():
                 return self._reads.sessions(message)
+            case session.ListThreads():
+                return self._reads.threads(message, *self._totals.sessions())
+            case session.FindEvent():
+                return self._reads.find_event(message)
+            case thread_log.ReadItems():
+                return self._items.events(message)
+            case thread_log.FindPending():
+                return self._items.pending(message)
             case session.GetSnapshot():
                 return self._conversations.snapshot(message)
             case session.ReadTexts():

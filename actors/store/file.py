@@ -246,12 +246,14 @@ class StoreFile:
         """Repair what no process can be working on any more; one session that fails does not keep back the rest."""
         repairs = desk.repairs
         write_meta(connection, RECOVERING, "1")
+        desk.transact(repairs.wipe_ephemeral)
         desk.transact(repairs.mark_recovered)
         for each in repairs.sessions_to_repair():
             _try(desk, partial(repairs.repair_cold, each), f"session {each} cannot be repaired")
             await trio.lowlevel.checkpoint()
         for each in repairs.agents_to_finish():
             _try(desk, partial(repairs.finish, each), f"agent {each} cannot be finished")
+            _try(desk, partial(repairs.forget, each), f"agent {each} cannot be removed")
         for each in repairs.sessions_to_close():
             _try(desk, partial(repairs.close, each), f"session {each} cannot be closed")
         self._to_start = repairs.agents_to_start()

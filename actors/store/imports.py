@@ -51,8 +51,8 @@ _STAGED = "select key, first_sequence, last_sequence, delivered from sessions wh
 _GROWN = """update sessions set last_sequence = ?, delivered = ?, bytes = bytes + ?, turns = turns + ?,
     completed = completed + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
     total_tokens = total_tokens + ?, requests = requests + ?, cost_usd = cost_usd + ? where key = ?"""
-_SHOW = """update sessions set session_id = ?, agent_id = ?, created_at = ?, spec = ?, state = 'open',
-    delivered = 0 where key = ?"""
+_SHOW = """update sessions set session_id = ?1, agent_id = ?2, created_at = ?3, updated_at = ?3,
+    spec = ?4, state = 'open', delivered = 0 where key = ?5"""
 _LEFT = f"select key, session_id from sessions where state = '{STATE}'"
 _CUT = """delete from events where key in (
     select key from events where session = ? order by sequence desc limit ?)"""

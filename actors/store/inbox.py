@@ -16,11 +16,13 @@ from roost.schemas.turn import (
     Inbox,
     OpenTurn,
     SessionOpened,
+    Steer,
 )
 
 if TYPE_CHECKING:
     from roost.actors.store.journal import Session
     from roost.actors.store.lifecycle import Lifecycle
+    from roost.actors.store.turns import MessageRow
     from roost.schemas.turn import InboxItem, OpenSession
 
 # An inbox is one message on a link; what does not fit is there again at the next pull.
@@ -88,6 +90,7 @@ class Inboxes:
             turn=self._open_turn(session),
             inbox=self._items(session),
             grants=self._catalogue.grants(agent_id, session.key),
+            model=row.spec.model,
         )
 
     def read(self, agent_id: str, session_id: str) -> Inbox:
@@ -106,15 +109,23 @@ class Inboxes:
         if row.cleared_after:
             items.append(Cleared(after=row.cleared_after))
         waiting: list[InboxItem] = []
+        unread: list[InboxItem] = []
         size = 0
         for message in self._turns.queued(session.key):
-            size += len(message.text.encode()) + len(message.metadata)
-            if waiting and size > INBOX_BYTES:
+            size += len(message.text.encode()) + len(message.metadata) + len(message.input)
+            if (waiting or unread) and size > INBOX_BYTES:
                 break
-            waiting.append(message.queued())
+            if not message.steering:
+                waiting.append(message.queued())
+            elif message.planned == session.turn_id:
+                turn_id = TurnId(message.planned)
+                unread.append(Steer(turn_id=turn_id, message=message.queued()))
+            elif self._is_astray(session, message):
+                waiting.append(message.queued())
         items += waiting
         turn = self._turns.open_turn(session.key)
         if turn is not None:
+            items += unread
             rows = self._turns.pending_of_turn(session.key, turn.turn_id)
             items += [Decision(row=row) for row in rows if row.state != "open"]
             items += self._calls_to_stop(session)
@@ -124,6 +135,11 @@ class Inboxes:
         if session.state != "open":
             items.append(Closing(reason=row.close_reason))
         return tuple(items)
+
+    def _is_astray(self, session: Session, message: MessageRow) -> bool:
+        """Return whether the turn of a message will never read it: damage has taken that. It gets one of its own."""
+        promised = self._turns.promised(session.key, message.planned)
+        return promised is None or promised.state != "queued"
 
     def _calls_to_stop(self, session: Session) -> list[InboxItem]:
         found: list[InboxItem] = []
@@ -147,4 +163,9 @@ class Inboxes:
             cancel_reason=turn.cancel_reason,
             crash_reason=self._limits_hit.get(session.agent_id, ""),
             pending=tuple(self._turns.pending_of_turn(session.key, turn.turn_id)),
+            steers=tuple(
+                read.queued()
+                for read in self._turns.messages_of(session.key, turn.turn_id)
+                if read.steering
+            ),
         )

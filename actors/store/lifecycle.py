@@ -11,10 +11,12 @@ from roost.actors.store.audit import Decided
 from roost.schemas import event
 from roost.schemas.agent import AgentChanged
 from roost.schemas.base import AgentId, MessageId, TurnId
+from roost.schemas.said import said_with
 from roost.schemas.session import MessageChanged, PendingChanged, SessionChanged
 from roost.schemas.turn import Bell, Cancelled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal
 
     from roost.actors.store.capacity import Capacity
@@ -44,6 +46,8 @@ class Lifecycle:
         self.turns = turns
         self.ledger = ledger
         self.capacity = capacity
+        # Told of each session that is to go as soon as it is closed; its transaction may still fail.
+        self.on_ephemeral_closed: Callable[[str], None] = lambda session_id: None
 
     def need_session(self, session_id: str) -> Session:
         """Return an open session of a live agent.
@@ -103,6 +107,8 @@ class Lifecycle:
             text=message.text,
             display=message.display,
             hidden=bool(message.hidden),
+            planned=message.planned,
+            steering=bool(message.steering),
         )
         self.journal.effects.publish(changed)
 
@@ -117,9 +123,34 @@ class Lifecycle:
         )
 
     def end_queue(self, session: Session, outcome: TurnOutcome, error: str = "") -> None:
-        """End all messages whose turn has not begun."""
+        """End all messages whose turn has not begun; those for the open turn go with it."""
         for message in self.turns.queued(session.key):
-            self.end_message(session, message, outcome, error)
+            if not (message.steering and message.planned == session.turn_id):
+                self.end_message(session, message, outcome, error)
+
+    def keep_unread(self, session: Session, turn_id: str, outcome: TurnOutcome) -> None:
+        """Write the messages that a turn has not read, right before its last event: the next turn reads them."""
+        for message in self.turns.unread(session.key, turn_id):
+            read = self._steer_event(session, turn_id, message)
+            size = len(message.text.encode()) + len(message.input)
+            if not self.capacity.has_room(session, "user.message", size):
+                self.end_message(session, message, outcome, "the log of the session is full")
+                continue
+            self.turns.begin_message(message, turn_id)
+            self.message_changed(session, message, "begun", turn_id=turn_id)
+            self.journal.record(session, read)
+
+    def _steer_event(
+        self, session: Session, turn_id: str, message: MessageRow
+    ) -> event.UserMessage:
+        return event.UserMessage(
+            id=self.journal.new_id(),
+            timestamp=self.journal.clock(),
+            session_id=session.session_id,
+            turn_id=turn_id,
+            metadata=said_with(message.queued(), steering=True),
+            content=message.text,
+        )
 
     def settle(
         self, session: Session, row: PendingRow, settled_by: str = "", *, by_client: bool = False
@@ -182,13 +213,13 @@ class Lifecycle:
         self.turns.end_turn(turn_id, outcome, error)
         session.turn_id = ""
         session.calls.clear()
+        now = self.journal.now()
         self.journal.db.execute(
-            "update sessions set turns = turns + 1, completed = completed + ? where key = ?",
-            (outcome == "completed", session.key),
+            "update sessions set turns = turns + 1, completed = completed + ?, updated_at = ?"
+            " where key = ?",
+            (outcome == "completed", now, session.key),
         )
-        self.catalogue.set_agent(
-            session.agent_id, failed=crashed, last_active_at=self.journal.now()
-        )
+        self.catalogue.set_agent(session.agent_id, failed=crashed, last_active_at=now)
         for message in self.turns.messages_of(session.key, turn_id):
             self.end_message(session, message, outcome, error)
         ending = session.state == "closing"
@@ -215,7 +246,10 @@ class Lifecycle:
         )
         self.journal.record(session, closed)
         session.state = "closed"
-        self.catalogue.set_session(session.session_id, state="closed")
+        now = self.journal.now()
+        self.catalogue.set_session(session.session_id, state="closed", updated_at=now)
+        if row.spec.ephemeral:
+            self.on_ephemeral_closed(session.session_id)
         self.journal.effects.announce(SessionChanged(row=self.session_row(session)))
 
     def announce_agent(self, agent_id: str, status: AgentStatus, message: str) -> None:

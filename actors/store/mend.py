@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOST: Final = "lost"
 SANE: Final = 2**40
+# Milliseconds; no clock of ours goes that far.
+LATEST: Final = 2**45
 _encode = msgspec.msgpack.Encoder().encode
 
 _BEHIND: Final = """select key, session_id, last_sequence,
@@ -79,6 +81,11 @@ def mend(connection: sqlite3.Connection, known: dict[int, int]) -> list[str]:
     connection.execute(
         "update sessions set removed = first_sequence - 1, bytes = coalesce((select"
         f" sum(length(body) + {EVENT_BYTES}) from events where session = sessions.key), 0)"
+    )
+    connection.execute(
+        "update sessions set updated_at = max(created_at, closed_at)"
+        " where updated_at <= 0 or updated_at >= ?",
+        (LATEST,),
     )
     _work(connection)
     return notes

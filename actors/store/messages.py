@@ -17,6 +17,7 @@ from roost.actors.errors import (
     WrongState,
 )
 from roost.actors.store.capacity import full
+from roost.actors.store.turns import Plan
 from roost.schemas import event
 from roost.schemas.base import MessageId
 from roost.schemas.turn import (
@@ -71,8 +72,8 @@ class Messages:
         self._max_queued = max_queued
         self._max_bytes = max_event_bytes
 
-    def check_size(self, message: AcceptMessage) -> None:
-        """See that a message fits one stored event.
+    def check_size(self, message: AcceptMessage, more: tuple[str, ...] = ()) -> None:
+        """See that a message fits one stored event, with further texts that are stored beside its own.
 
         Raises:
             DaemonError: it does not (`INPUT_TOO_LARGE`).
@@ -82,6 +83,8 @@ class Messages:
             size = max(size, len(_encode(message.text)))
         ids = (message.message_id, message.stream_id, message.client_message_id)
         size += len(message.metadata) + len(_encode(ids)) + ENVELOPE_BYTES
+        if more:
+            size += len(_encode(more))
         if size > self._max_bytes:
             text = f"the message is too large: {size} bytes, at most {self._max_bytes} are stored"
             data = {"limit": self._max_bytes, "size": size}
@@ -89,11 +92,15 @@ class Messages:
 
     def accept(self, request: AcceptMessage) -> Accepted:
         """Queue a message; one that is known already is answered with what became of it."""
-        known = self._known(request)
+        known = self.known(request)
         if known is not None:
             return known
         session = self._lifecycle.need_session(request.session_id)
         self.check_size(request)
+        return self.add(session, request, Plan())
+
+    def add(self, session: Session, request: AcceptMessage, plan: Plan) -> Accepted:
+        """Queue a message that is not known yet, if there is room; its agent hears of it."""
         self._check_room()
         if not self._lifecycle.capacity.has_room(session, "user.message", len(request.content)):
             raise full(session.session_id)
@@ -104,11 +111,15 @@ class Messages:
                 "the session has too many queued messages",
                 {"maxQueuedMessages": self._max_queued, "retryAfterMs": RETRY_MS},
             )
-        self._turns.add_message(session.key, request)
+        self._turns.add_message(session.key, request, plan)
         row = self._turns.message(session.key, request.message_id)
         assert row is not None
-        position = queued + bool(session.turn_id)
+        position = 0 if plan.steering else queued + bool(session.turn_id)
         self._lifecycle.message_changed(session, row, "accepted", position=position)
+        if plan.steering:
+            # It pulls: what it has not read comes all together, and so in order. One that is not there needs not be.
+            self._journal.effects.ring(session.agent_id, Bell(session_id=session.session_id))
+            return _accepted(row, position=position, duplicate=False)
         fits = len(row.text) + len(row.metadata) <= BELL_BYTES
         items: tuple[InboxItem, ...] = (row.queued(),) if fits else ()
         bell = Bell(session_id=session.session_id, items=items)
@@ -124,7 +135,7 @@ class Messages:
             return TurnCancelled(cancelled=False)
         if request.turn_id not in {"", session.turn_id}:
             return TurnCancelled(cancelled=False)
-        return self._cancel_open(session, request.reason)
+        return self.cancel_open(session, request.reason)
 
     def _cancel_by_id(self, request: CancelTurn) -> TurnCancelled:
         session = self._journal.session(self._turns.session_of(request.turn_id))
@@ -132,7 +143,7 @@ class Messages:
             return TurnCancelled(cancelled=False)
         if session.turn_id != request.turn_id:
             return TurnCancelled(cancelled=False, turn_id=request.turn_id)
-        return self._cancel_open(session, request.reason)
+        return self.cancel_open(session, request.reason)
 
     def cancel_message(self, request: CancelMessage) -> TurnCancelled:
         """Withdraw a waiting message, or ask its turn to stop."""
@@ -140,15 +151,24 @@ class Messages:
         message = session and self._turns.message(session.key, request.message_id)
         if not session or not message:
             return TurnCancelled(cancelled=False)
+        if message.state == "queued" and message.steering:
+            return TurnCancelled(cancelled=False, turn_id=message.planned)
         if message.state == "queued":
-            self._lifecycle.end_message(session, message, "interrupted", request.reason)
-            withdrawn = Withdrawn(message_id=MessageId(message.message_id))
-            bell = Bell(session_id=session.session_id, items=(withdrawn,))
-            self._journal.effects.ring(session.agent_id, bell)
+            self.withdraw(session, message, request.reason)
             return TurnCancelled(cancelled=True)
         if message.state == "begun" and message.turn_id == session.turn_id:
-            return self._cancel_open(session, request.reason)
+            return self.cancel_open(session, request.reason)
         return TurnCancelled(cancelled=False, turn_id=message.turn_id)
+
+    def withdraw(self, session: Session, message: MessageRow, reason: str) -> None:
+        """End a message whose turn has not begun, with those for that turn."""
+        self._lifecycle.end_message(session, message, "interrupted", reason)
+        if message.planned:
+            for steer in self._turns.unread(session.key, message.planned):
+                self._lifecycle.end_message(session, steer, "interrupted", reason)
+        withdrawn = Withdrawn(message_id=MessageId(message.message_id))
+        bell = Bell(session_id=session.session_id, items=(withdrawn,))
+        self._journal.effects.ring(session.agent_id, bell)
 
     def settle(self, request: Settle) -> PendingRow:
         """Write a client's decision or answer; the first one counts."""
@@ -186,7 +206,12 @@ class Messages:
         self._lifecycle.wake(session, bell)
         return settled
 
-    def _known(self, request: AcceptMessage) -> Accepted | None:
+    def known(self, request: AcceptMessage) -> Accepted | None:
+        """Return what became of a message that is known already.
+
+        Raises:
+            WrongState: its client's id was used for other content.
+        """
         session = self._journal.session(request.session_id)
         if session is None:
             return None
@@ -203,12 +228,13 @@ class Messages:
         # The front repeats a call whose answer was lost: the same request, not a second one of the client.
         again = row.message_id == request.message_id and row.accepted_at == request.accepted_at
         position = 0
-        if row.state == "queued":
+        if row.state == "queued" and not row.steering:
             before = self._turns.queued_before(session.key, row.key)
             position = before + bool(session.turn_id)
         return _accepted(row, position=position, duplicate=not again)
 
-    def _cancel_open(self, session: Session, reason: str) -> TurnCancelled:
+    def cancel_open(self, session: Session, reason: str) -> TurnCancelled:
+        """Ask the open turn to stop."""
         turn = self._turns.open_turn(session.key)
         assert turn is not None
         self._lifecycle.request_cancel(session, turn, reason, wake=True)
@@ -273,4 +299,5 @@ def _accepted(row: MessageRow, *, position: int, duplicate: bool) -> Accepted:
         outcome=row.outcome,
         error=row.error,
         position=position,
+        planned=row.planned,
     )

@@ -49,6 +49,10 @@ class Publisher:
         """Return what a front watches, or None when it is gone."""
         return self._watchers.get(link)
 
+    def is_watched(self, session_id: str) -> bool:
+        """Return whether a front watches this session for somebody."""
+        return any(session_id in watcher.sessions for watcher in self._watchers.values())
+
     def publish(self, effects: Effects) -> None:
         """Tell each front, in order, of what it watches; one that does not read is cut off and starts anew."""
         for link, watcher in list(self._watchers.items()):

@@ -8,7 +8,7 @@ from roost.actors.errors import DaemonError, NotFound
 from roost.actors.store.paging import Damaged
 from roost.schemas.agent import Agents
 from roost.schemas.approval import Permission, Permissions
-from roost.schemas.session import Page, Sessions, Watched
+from roost.schemas.session import EventFound, Page, Sessions, Threads, Watched
 from roost.schemas.tool_names import canonical_tools
 from roost.schemas.turn import CallRecalled
 
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from roost.actors.store.paging import PageRow
     from roost.schemas.agent import AgentRow, AgentSpec, ListAgents
     from roost.schemas.approval import ListPermissions
-    from roost.schemas.session import ListSessions, ReadPage, SessionRow
+    from roost.schemas.session import (
+        FindEvent,
+        ListSessions,
+        ListThreads,
+        ReadPage,
+        SessionRow,
+    )
     from roost.schemas.turn import RecallCall
 
 MAX_ROWS: Final = 1_000
@@ -69,6 +75,25 @@ class Reads:
         found = read(request.agent_id, request.after, limit + 1)
         rows, more = _bounded(found, limit)
         return Sessions(sessions=tuple(rows), more=more)
+
+    def threads(self, request: ListThreads, live: int, archived: int) -> Threads:
+        """Return a page of sessions by their last change; `live` and `archived` of them there are."""
+        total = {True: archived, False: live, None: live + archived}[request.archived]
+        limit, offset = max(request.limit, 0), min(max(request.offset, 0), NO_BOUND)
+        found = self._catalogue.threads(request.archived, min(limit, MAX_ROWS), offset)
+        rows, _ = _bounded(found, MAX_ROWS)
+        return Threads(threads=tuple(rows), total=total)
+
+    def find_event(self, request: FindEvent) -> EventFound:
+        """Return where an event is in the log of its session."""
+        session = self._need(request.session_id)
+        found = self._catalogue.event_at(session.key, request.event_id)
+        if found is None or found[0] < session.first_sequence:
+            return EventFound()
+        sequence, turn_id, first = found
+        return EventFound(
+            sequence=sequence, turn_id=turn_id, turn_first=max(first, session.first_sequence)
+        )
 
     def watched(self, session_id: str) -> Watched:
         """Return the state of a session as of the last commit."""

@@ -16,7 +16,7 @@ import msgspec
 from roost.schemas import event
 from roost.schemas.base import CallId, EventId
 from roost.schemas.event import AnyEvent
-from roost.schemas.turn import Draft, EndTurn, SettleCall, SettlePending, TurnOutcome
+from roost.schemas.turn import CUT_OFF, Draft, EndTurn, SettleCall, SettlePending, TurnOutcome
 from roost.schemas.unions import event_encoder
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ INTERRUPTED = "TURN_INTERRUPTED"
 REJECTED_TEXT = "The turn was interrupted before a decision"
 NOT_STARTED_TEXT = "Tool call cancelled before it started"
 UNKNOWN_TEXT = "Tool call interrupted; its effect is unknown"
-FAILED_TEXT = "Agent turn interrupted"
 MAX_TEXT = 200
 
 
@@ -259,7 +258,7 @@ class _Repair:
 
     def fail(self, unknown: bool, reason: str, code: str) -> Plan:
         """End the turn as interrupted."""
-        text = f"{FAILED_TEXT} ({reason})"[:MAX_TEXT] if reason else FAILED_TEXT
+        text = f"{CUT_OFF} ({reason})"[:MAX_TEXT] if reason else CUT_OFF
         failed = event.AgentTurnFailed(
             id=self._id("", "turn_failed"),
             timestamp=self._timestamp,

@@ -34,6 +34,14 @@ _CLOSED = """select key, session_id, closed_at, bytes from sessions
     where state = 'closed' and (closed_at, key) > (?, ?)
     order by closed_at, key limit 64"""
 _LEFT = ("messages", "pending")
+_EPHEMERAL = """select session_id,
+    exists(select 1 from turns t where t.session = s.key and t.state = 'open')
+        or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')
+    from sessions s where ephemeral = 1 and state = 'open'"""
+# Their last session was ephemeral; one that is being ended is finished first.
+_ALONE = """select agent_id from agents a where state = 'live'
+    and not exists(select 1 from sessions s where s.agent_id = a.agent_id)"""
+_WORK = ("messages", "pending", "turns", "tool_ledger")
 
 
 class Closed(NamedTuple):
@@ -138,6 +146,41 @@ class Remains:
         self._db.execute(
             "delete from grants where agent_id = ? and session = ?", (agent_id, session)
         )
+
+    def live_ephemeral(self) -> list[tuple[str, bool]]:
+        """Return the ephemeral sessions that are open, and whether something is done or waits in each."""
+        return [(row[0], bool(row[1])) for row in self._db.execute(_EPHEMERAL)]
+
+    def closed_ephemeral(self) -> list[str]:
+        """Return the ephemeral sessions that are closed and have not been removed."""
+        sql = "select session_id from sessions where ephemeral = 1 and state = 'closed'"
+        return [row[0] for row in self._db.execute(sql)]
+
+    def wipe_ephemeral(self) -> None:
+        """Take all ephemeral sessions out of sight, whatever is open in them, and delete agents that have no session.
+
+        Nothing of them can be running any more.
+        """
+        sql = "select key, agent_id from sessions where ephemeral = 1 and state <> 'purging'"
+        for key, agent_id in self._db.execute(sql).fetchall():
+            for table in _WORK:
+                self._db.execute(f"delete from {table} where session = ?", (key,))
+            self.start_purge(key, agent_id)
+        for (agent_id,) in self._db.execute(_ALONE).fetchall():
+            self.delete_agent(agent_id)
+
+    def forget_agent(self, agent_id: str, *, alone: bool = False) -> None:
+        """Delete an agent that has ended and has no session left; `alone` says that nobody else will end it.
+
+        Then one without a process goes too; what has one goes at the next start of the daemon.
+        """
+        sql = "select state, started_at, asleep from agents where agent_id = ?"
+        row = self._db.execute(sql, (agent_id,)).fetchone()
+        if row is None or self.has_session(agent_id):
+            return
+        state, started_at, asleep = row
+        if state == "stopped" or (alone and state == "live" and (asleep or not started_at)):
+            self.delete_agent(agent_id)
 
     def delete_agent(self, agent_id: str) -> None:
         """Delete an agent that has no session."""

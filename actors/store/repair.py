@@ -9,6 +9,7 @@ import msgspec
 
 from roost.actors.store.capacity import FULL
 from roost.actors.store.recovery import REJECTED_TEXT, plan_recovery
+from roost.actors.store.remains import Remains
 from roost.schemas.base import AgentId, TurnId
 from roost.schemas.unions import event_decoder
 
@@ -46,6 +47,7 @@ class Repairs:
         self._journal = lifecycle.journal
         self._turns = lifecycle.turns
         self._catalogue = lifecycle.catalogue
+        self._remains = Remains(lifecycle.journal.db)
 
     def repair(self, session: Session, *, may_park: bool, reason: str = "", code: str = "") -> bool:
         """Close the open turn of a session, or leave it parked; return whether none is open now."""
@@ -73,6 +75,7 @@ class Repairs:
         for step in plan.steps[:-1]:
             self._write(session, step)
         self._lifecycle.settle_rest(session, turn.turn_id, REJECTED_TEXT)
+        self._lifecycle.keep_unread(session, turn.turn_id, plan.outcome)
         for step in plan.steps[-1:]:
             self._write(session, step)
         self._lifecycle.ledger.abandon(session.key)
@@ -126,6 +129,15 @@ class Repairs:
         self._lifecycle.announce_agent(agent_id, "stopped", "shutdown")
         for session in sessions:
             self._lifecycle.close_now(session)
+
+    def forget(self, agent_id: str) -> None:
+        """Delete an agent that has ended and of which nothing is left: its sessions were ephemeral."""
+        self._journal.flush()
+        self._remains.forget_agent(agent_id)
+
+    def wipe_ephemeral(self) -> None:
+        """Remove the sessions that do not outlive the daemon."""
+        self._remains.wipe_ephemeral()
 
     def mark_recovered(self) -> None:
         """Note on what is still alive that the daemon was started anew."""

@@ -132,7 +132,9 @@ class Requests:
         self._lifecycle.need_agent(request.agent_id)
         self._repairs.finish(request.agent_id)
         self._journal.flush()
-        return self._lifecycle.need_agent(request.agent_id)
+        row = self._lifecycle.need_agent(request.agent_id)
+        self._repairs.forget(request.agent_id)
+        return row
 
     def _check_owner(self, spec: SessionSpec) -> None:
         session = self._journal.session(spec.session_id)

@@ -16,7 +16,7 @@ from roost.actors.errors import DaemonError, NotFound, WrongState
 from roost.actors.store.cuts import Cut, Cutter
 from roost.actors.store.effects import Effects
 from roost.actors.store.remains import HIDDEN, SCAN_ROWS, Remains
-from roost.schemas.session import SessionChanged
+from roost.schemas.session import IDLE, SessionChanged, SessionDropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,8 @@ class Retention:
         self._purging = True
         self._scan: _Scan | None = None
         self._due: dict[str, None] = {}
+        # A store that was restarted alone may have left some.
+        self._ephemeral = dict.fromkeys(self._remains.closed_ephemeral())
         self._futile: dict[str, str] = {}
         self._walk: _Walk | None = None
         self._closed_after: tuple[int, int] | None = None
@@ -114,7 +116,11 @@ class Retention:
                     and self._futile.get(session.session_id) != session.turn_id
                 ):
                     self._due[session.session_id] = None
-        return bool(self._due) or self._is_over()
+        return bool(self._due or self._ephemeral) or self._is_over()
+
+    def drop_soon(self, session_id: str) -> None:
+        """Remove an ephemeral session that is being closed, in one of the steps that follow."""
+        self._ephemeral[session_id] = None
 
     def purge(self, session_id: str) -> None:
         """Remove a closed session whole; its id is free at once, its rows go in the steps that follow.
@@ -131,8 +137,11 @@ class Retention:
             text = f"session {session_id} is in use"
             raise WrongState("SESSION_PURGE_BUSY", text, {"sessionId": session_id})
         self._announce(session_id)
+        self._purge(session)
+
+    def _purge(self, session: Session) -> None:
         self._remains.start_purge(session.key, session.agent_id)
-        self._journal.forget(session_id)
+        self._journal.forget(session.session_id)
         self._purging = True
 
     def step(self) -> Effects | None:
@@ -157,6 +166,7 @@ class Retention:
 
     def _next_task(self) -> Effects | None:
         tasks = (
+            self._drop_ephemeral,
             self._purge_next,
             self._cut_large,
             self._cut_total,
@@ -169,6 +179,30 @@ class Retention:
             if effects is not None:
                 return effects
         return None
+
+    def _drop_ephemeral(self) -> Effects | None:
+        if not self._ephemeral:
+            return None
+        session_id = next(iter(self._ephemeral))
+        del self._ephemeral[session_id]
+        session = self._journal.session(session_id)
+        # What has announced it may have been undone, and is then announced again.
+        if session is None or session.state != "closed" or self._remains.is_busy(session.key):
+            return Effects()
+        reason = ""
+        with suppress(DaemonError):
+            row = self._lifecycle.catalogue.session(session_id)
+            reason = row.close_reason if row is not None else ""
+
+        def write() -> None:
+            self._purge(session)
+            self._remains.forget_agent(session.agent_id, alone=reason == IDLE)
+            dropped = SessionDropped(
+                session_id=session.session_id, agent_id=session.agent_id, reason=reason
+            )
+            self._journal.effects.announce(dropped)
+
+        return self._transact(write)
 
     def _adapt(self, seconds: float) -> None:
         if seconds > STEP_SECONDS:
@@ -237,6 +271,7 @@ class Retention:
         """Leave what is under way: it has met an error that would come again."""
         self._scan = None
         self._due.clear()
+        self._ephemeral.clear()
         self._walk = self._ages = None
         self._removing = self._purging = False
 

@@ -80,6 +80,17 @@ class Totals:
             f"update temp.totals set events = (select coalesce(sum({amount}), 0) from sessions)"
         )
 
+    def sessions(self) -> tuple[int, int]:
+        """Return how many sessions are not closed, and how many are.
+
+        Raises:
+            sqlite3.Error: as for `read`.
+        """
+        if self._missing is not None:
+            raise self._missing
+        active, closed = self._db.execute("select active, closed from temp.totals").fetchone()
+        return active, closed
+
     def read(self) -> Counts:
         """Return the figures, and who has work to do.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,21 +22,28 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _pending = msgspec.msgpack.Decoder(PendingRow).decode
+_texts = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 
 _MESSAGE = """select key, message_id, client_message_id, sha256, stream_id, accepted_at, text, display,
-    hidden, metadata, state, turn_id, outcome, error from messages"""
+    hidden, metadata, state, turn_id, outcome, error, planned, steering, model, input from messages"""
 _BY_ID = f"{_MESSAGE} where session = ? and message_id = ?"
 _BY_CLIENT_ID = f"{_MESSAGE} where session = ? and client_message_id = ?"
 _QUEUED = f"{_MESSAGE} where session = ? and state = 'queued' order by key"
 _OF_TURN = f"{_MESSAGE} where session = ? and turn_id = ? and state = 'begun' order by key"
+_UNREAD = f"""{_MESSAGE} where session = ? and state = 'queued' and steering = 1 and planned = ?
+    order by key"""
+_PROMISED = f"""{_MESSAGE} where session = ? and planned = ? and planned <> '' and steering = 0
+    order by key limit 1"""
 _ADD = """insert into messages(session, message_id, client_message_id, sha256, stream_id, accepted_at,
-    content, text, display, hidden, metadata) values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    content, text, display, hidden, metadata, planned, steering, model, input)
+    values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 # What a message said is in the log when its turn has ended, or is of no use any more.
 _END = """update messages set state = 'ended', outcome = ?, error = ?, content = x'', text = '',
-    metadata = x'7b7d' where key = ?"""
+    metadata = x'7b7d', input = x'' where key = ?"""
 _TURN = """select turn_id, message_id, first_sequence, runner_state, cancel_reason from turns
     where session = ? and state = 'open'"""
-_REF = """select t.turn_id, m.message_id, m.stream_id, m.accepted_at from turns t
+_ENDED = "select outcome, error from turns where turn_id = ? and session = ?"
+_REF = """select t.turn_id, m.message_id, m.stream_id, m.accepted_at, t.first_sequence from turns t
     join messages m on m.session = t.session and m.message_id = t.message_id
     where t.turn_id = ? and t.session = ?"""
 
@@ -57,9 +65,17 @@ class MessageRow(NamedTuple):
     turn_id: str
     outcome: str
     error: str
+    planned: str
+    steering: int
+    model: str
+    input: bytes
 
     def queued(self) -> QueuedMessage:
-        """Return the message as the agent gets it."""
+        """Return the message as the agent gets it; damaged input is as good as none."""
+        texts: tuple[str, ...] = ()
+        if self.input:
+            with suppress(msgspec.MsgspecError):
+                texts = _texts(self.input)
         return QueuedMessage(
             message_id=MessageId(self.message_id),
             stream_id=self.stream_id,
@@ -67,7 +83,19 @@ class MessageRow(NamedTuple):
             text=self.text,
             client_message_id=self.client_message_id,
             metadata=self.metadata,
+            turn_id="" if self.steering else self.planned,
+            model=self.model,
+            input=texts,
         )
+
+
+class Plan(NamedTuple):
+    """What is known of a message's turn when it is accepted."""
+
+    turn_id: str = ""
+    steering: bool = False
+    model: str = ""
+    input: tuple[str, ...] = ()
 
 
 class TurnRow(NamedTuple):
@@ -120,7 +148,21 @@ class Turns:
         """Return the messages that an open turn has taken up."""
         return [MessageRow(*row) for row in self._db.execute(_OF_TURN, (session, turn_id))]
 
-    def add_message(self, session: int, message: AcceptMessage) -> int:
+    def unread(self, session: int, turn_id: str) -> list[MessageRow]:
+        """Return the messages for a turn that it has not read, in order."""
+        return [MessageRow(*row) for row in self._db.execute(_UNREAD, (session, turn_id))]
+
+    def promised(self, session: int, turn_id: str) -> MessageRow | None:
+        """Return the message to which this turn was promised, begun or not."""
+        row = self._db.execute(_PROMISED, (session, turn_id)).fetchone()
+        return None if row is None else MessageRow(*row)
+
+    def ended_turn(self, session: int, turn_id: str) -> tuple[str, str] | None:
+        """Return outcome and error of a turn, empty while it is open, or None if there is none."""
+        row = self._db.execute(_ENDED, (turn_id, session)).fetchone()
+        return None if row is None else (str(row[0]), str(row[1]))
+
+    def add_message(self, session: int, message: AcceptMessage, plan: Plan) -> int:
         """Make a message's row and return its key."""
         cursor = self._db.execute(
             _ADD,
@@ -136,6 +178,11 @@ class Turns:
                 message.display,
                 message.hidden,
                 message.metadata,
+                plan.turn_id,
+                plan.steering,
+                plan.model,
+                # One text is the message's own.
+                _encode(plan.input) if len(plan.input) > 1 else b"",
             ),
         )
         assert cursor.lastrowid is not None
@@ -201,6 +248,7 @@ class Turns:
                         message_id=MessageId(row[1]),
                         stream_id=row[2],
                         accepted_at=row[3],
+                        first_sequence=row[4],
                     )
                 )
         return tuple(found)
@@ -217,6 +265,12 @@ class Turns:
             if row.event_id == event_id:
                 return row
         return None
+
+    def asked_by(self, session: int, event_id: str) -> PendingRow | None:
+        """Return the pending request that an event asked for, settled or not."""
+        sql = "select record from pending where session = ? and event_id = ? and event_id <> ''"
+        row = self._db.execute(sql, (session, event_id)).fetchone()
+        return None if row is None else _readable(row[0])
 
     def open_pending(self, session: int) -> list[PendingRow]:
         """Return what waits for a person, oldest first."""

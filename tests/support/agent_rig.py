@@ -13,7 +13,7 @@ from roost.actors.agent.actor import AgentActor
 from roost.config.load import default_settings
 from roost.config.model import Settings, encode_settings
 from roost.schemas.agent import AgentSpec
-from roost.schemas.boot import Boot
+from roost.schemas.boot import NO_BACKEND, Backend, Boot
 from roost.schemas.control import Busy, KillChild, Ready, Start, ToRoot
 from roost.supervisor.actor import Process
 from roost.supervisor.link import Link
@@ -63,6 +63,7 @@ class Rig:
         self.store = FakeStore(poller, spec)
         self.root = FakeRoot()
         self.settings = settings
+        self.backend = NO_BACKEND
         self.peers: list[Link] = []
         self._poller = poller
         self._generation = 0
@@ -124,6 +125,7 @@ class Rig:
             root_pid=1,
             started_at=0,
             version="0",
+            backend=self.backend,
         )
         start = Start(
             child_id=AGENT,
@@ -176,9 +178,11 @@ async def running_agent(
     unattended: bool = False,
     allow: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
+    backend: Backend = NO_BACKEND,
+    cwd: Path | None = None,
 ) -> AsyncGenerator[tuple[Rig, trio.Nursery]]:
     """Run an agent with full access whose working folder is `home/work`; everything ends with the block."""
-    work = home / "work"
+    work = cwd or home / "work"
     work.mkdir(exist_ok=True)
     spec = AgentSpec(
         agent_id=AGENT,
@@ -195,6 +199,7 @@ async def running_agent(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poller.run)
             rig = Rig(home, poller, spec, settings or changed_settings())
+            rig.backend = backend
             await rig.start(nursery)
             yield rig, nursery
             nursery.cancel_scope.cancel()

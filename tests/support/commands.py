@@ -20,6 +20,19 @@ def command(home: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "roost.actors", "--home", str(home), *arguments]
 
 
+ONLY_EXEC = """
+import sys
+from roost.actors.client.context import Context, RoostGroup
+from roost.actors.client.exec_command import exec_command
+RoostGroup(commands={"exec": exec_command}).main(["exec", *sys.argv[2:]], obj=Context(sys.argv[1]))
+"""
+
+
+def exec_command_line(home: Path, *arguments: str) -> list[str]:
+    """Return a command line that does what `roost exec` does, without loading the other commands."""
+    return [sys.executable, "-P", "-c", ONLY_EXEC, str(home), *arguments]
+
+
 def environ(**further: str) -> dict[str, str]:
     """Return the environment for it: the modules of this process, and no daemon by itself."""
     path = os.pathsep.join(path for path in sys.path if path)

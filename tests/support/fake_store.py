@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
-import time
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -44,6 +44,7 @@ from roost.schemas.turn import (
     SessionOpened,
     SetRunnerState,
     SettlePending,
+    Steer,
     Withdrawn,
 )
 from roost.schemas.unions import event_decoder, event_encoder, store_from_agent
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 SESSION = SessionId("session-1")
 AGENT = AgentId("agent-1")
 E = TypeVar("E")
+_numbers = itertools.count(1)
 
 
 class FakeStore:
@@ -70,10 +72,13 @@ class FakeStore:
         self.recalled: event.AnyEvent | None = None
         self.bodies: list[bytes] = []
         self.drafts: list[Draft] = []
+        self.refusals: list[str] = []
         self.generation = 0
         self.hellos = 0
         self.pulls = 0
         self.queued: dict[str, QueuedMessage] = {}
+        self.unread: dict[str, QueuedMessage] = {}
+        self.model = ""
         self.ended: dict[str, EndTurn] = {}
         self.pending: dict[str, PendingRow] = {}
         self.turn: OpenTurn | None = None
@@ -101,21 +106,29 @@ class FakeStore:
             self._link.close()
 
     def accept(
-        self, text: str, script: Sequence[object] | None = None, *, bell: bool = True
+        self,
+        text: str,
+        script: Sequence[object] | None = None,
+        *,
+        bell: bool = True,
+        turn_id: str = "",
+        model: str = "",
+        texts: tuple[str, ...] = (),
     ) -> str:
         """Take a client's message."""
-        number = len(self.queued) + len(self.ended) + 1
-        metadata = {} if script is None else {"script": script}
-        message = QueuedMessage(
-            message_id=MessageId(f"message-{number}-{time.monotonic_ns()}"),
-            stream_id=f"stream-{number}",
-            accepted_at=1,
-            text=text,
-            metadata=msgspec.json.encode(metadata),
-        )
+        message = _message(text, script, turn_id=turn_id, model=model, texts=texts)
         self.queued[message.message_id] = message
         if bell:
             self.ring(message)
+        return message.message_id
+
+    def steer(self, text: str, script: Sequence[object] | None = None, *, bell: bool = True) -> str:
+        """Take a client's message for the turn that runs."""
+        assert self.turn is not None
+        message = _message(text, script)
+        self.unread[message.message_id] = message
+        if bell:
+            self.ring()
         return message.message_id
 
     def withdraw(self, message_id: str, *, bell: bool = True) -> None:
@@ -179,6 +192,10 @@ class FakeStore:
         held, self._held = self._held, []
         for draft in held:
             self._commit(draft)
+
+    def release_first(self) -> None:
+        """Answer the oldest of what is held."""
+        self._commit(self._held.pop(0))
 
     @property
     def held(self) -> int:
@@ -281,10 +298,14 @@ class FakeStore:
             metadata=b"{}",
             turn=turn,
             inbox=self._items(),
+            model=self.model,
         )
 
     def _items(self) -> tuple[InboxItem, ...]:
         items: list[InboxItem] = list(self.queued.values())
+        if self.turn is not None:
+            turn_id = self.turn.turn_id
+            items += [Steer(turn_id=turn_id, message=each) for each in self.unread.values()]
         items += [Decision(row=row) for row in self.pending.values() if row.state != "open"]
         if self.turn is not None and self.turn.cancel_reason is not None:
             items.append(Cancelled(turn_id=self.turn.turn_id, reason=self.turn.cancel_reason))
@@ -297,6 +318,7 @@ class FakeStore:
         code = self._refusal(draft)
         assert self._link is not None
         if code:
+            self.refusals.append(code)
             refused = DraftRefused(
                 session_id=draft.session_id, event_id=draft.event_id, code=code, message=code
             )
@@ -330,12 +352,22 @@ class FakeStore:
             if isinstance(change, SettlePending):
                 if self.pending[change.request_id].state != "open":
                     return "ALREADY_SETTLED"
-            elif isinstance(change, BeginTurn) and change.message_id not in self.queued:
-                return "ALREADY_SETTLED"
+            elif isinstance(change, BeginTurn):
+                if change.message_id not in self.queued and change.message_id not in self.unread:
+                    return "ALREADY_SETTLED"
+            elif isinstance(change, EndTurn) and self._must_go_on(change, draft):
+                return "TURN_STEERED"
         return ""
+
+    def _must_go_on(self, change: EndTurn, draft: Draft) -> bool:
+        return bool(self.unread and draft.body) and change.outcome == "completed"
 
     def _change(self, change: object) -> None:
         match change:
+            case BeginTurn(message_id=message_id) if message_id in self.unread:
+                assert self.turn is not None
+                read = (*self.turn.steers, self.unread.pop(message_id))
+                self.turn = msgspec.structs.replace(self.turn, steers=read)
             case BeginTurn(turn_id=turn_id, message_id=message_id):
                 message = self.queued.pop(message_id)
                 self.turn = OpenTurn(
@@ -346,6 +378,7 @@ class FakeStore:
                 assert self.turn.turn_id == turn_id
                 assert turn_id not in self.ended
                 self.turn = None
+                self.unread.clear()
                 self.pending.clear()
                 self.ended[turn_id] = change
             case OpenPending(row=row):
@@ -388,3 +421,25 @@ class FakeStore:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+
+def _message(
+    text: str,
+    script: Sequence[object] | None,
+    *,
+    turn_id: str = "",
+    model: str = "",
+    texts: tuple[str, ...] = (),
+) -> QueuedMessage:
+    number = next(_numbers)
+    metadata = {} if script is None else {"script": script}
+    return QueuedMessage(
+        message_id=MessageId(f"message-{number}"),
+        stream_id=f"stream-{number}",
+        accepted_at=1,
+        text=text,
+        metadata=msgspec.json.encode(metadata),
+        turn_id=turn_id,
+        model=model,
+        input=texts,
+    )

@@ -13,6 +13,7 @@ from roost.supervisor.errors import ActorGone, CallTimeout
 
 if TYPE_CHECKING:
     from roost.actors.session.approvals import Rules
+    from roost.schemas.turn import QueuedMessage
 
 MAX_CALLS = 64
 
@@ -56,6 +57,9 @@ class LlmRunner:
         self._cwd = cwd
         self._timeout = timeout
         self._tools: tuple[ToolSpec, ...] = ()
+
+    def steer(self, message: QueuedMessage) -> None:
+        """Do nothing: the message is in the log."""
 
     async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
         """Make one request to the model; it is repeated once if the service is lost before any text has come.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -23,20 +24,40 @@ from roost.actors.agent.runners.steps import (
 )
 from roost.actors.agent.tools.toolbox import find_tool
 
+if TYPE_CHECKING:
+    from roost.schemas.turn import QueuedMessage
+
 PIECES_AT_ONCE = 32
 REPORT_CHARACTERS = 8_000
 MIB = 1024 * 1024
 
 
 class ScriptRunner:
-    """Carries out the steps of one message; `state` is the number of the step after the last call."""
+    """Carries out the steps of one message; those of a message that steers come before what is left of them.
 
-    def __init__(self, metadata: bytes, text: str, state: bytes = b"") -> None:
+    `state` is the number of the step after the last call, and behind it those in front of which the `steers` came in.
+    """
+
+    def __init__(
+        self,
+        metadata: bytes,
+        text: str,
+        state: bytes = b"",
+        steers: tuple[QueuedMessage, ...] = (),
+    ) -> None:
         self._metadata = metadata
         self._text = text
-        self._next = int(state) if state.isdigit() else 0
+        numbers = [int(number) for number in state.split() if number.isdigit()]
+        self._next = numbers[0] if numbers else 0
+        self._places = numbers[1:]
+        self._known = steers
+        self._heard: list[QueuedMessage] = []
         self._steps: list[Step] | None = None
         self._ballast: list[bytearray] = []
+
+    def steer(self, message: QueuedMessage) -> None:
+        """Carry out the steps of a message next."""
+        self._heard.append(message)
 
     async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
         """Carry out steps up to the next call or the end.
@@ -44,21 +65,39 @@ class ScriptRunner:
         Raises:
             RunnerFailed: a step is wrong, or says so.
         """
-        if self._steps is None:
-            self._steps = read_steps(self._metadata, self._text)
-            _check_tools(self._steps)
+        steps = self._read()
         said: list[str] = []
-        last = self._steps[self._next - 1] if 0 < self._next <= len(self._steps) else None
-        if isinstance(last, UseTool) and last.report:
+        last = steps[self._next - 1] if 0 < self._next <= len(steps) else None
+        if results and isinstance(last, UseTool) and last.report:
             await self._say(Say("".join(map(report, results))), sink, said)
-        while self._next < len(self._steps):
-            step = self._steps[self._next]
+        while self._next < len(steps):
+            step = steps[self._next]
             self._next += 1
             if isinstance(step, UseTool):
                 call = CallRequest(step.name, step.args)
-                return Thought("".join(said), (call,), str(self._next).encode())
+                return Thought("".join(said), (call,), self._state())
             await self._do(step, sink, said)
         return Thought("".join(said))
+
+    def _read(self) -> list[Step]:
+        """Return all steps, with those of every message heard so far in their places."""
+        if self._steps is None:
+            self._steps = read_steps(self._metadata, self._text)
+            _check_tools(self._steps)
+            for place, message in zip(self._places, self._known, strict=False):
+                self._steps[place:place] = read_steps(message.metadata, message.text)
+        place = self._next
+        heard, self._heard = self._heard, []
+        for message in heard:
+            steps = read_steps(message.metadata, message.text)
+            _check_tools(steps)
+            self._steps[place:place] = steps
+            self._places.append(place)
+            place += len(steps)
+        return self._steps
+
+    def _state(self) -> bytes:
+        return " ".join(map(str, (self._next, *self._places))).encode()
 
     async def _do(self, step: Step, sink: Sink, said: list[str]) -> None:
         match step:

@@ -14,7 +14,7 @@ from roost.actors.agent.tools.paths import resolve
 from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from roost.schemas.base import CallId
@@ -65,7 +65,8 @@ def _list(
         pattern = ["**", *pattern]
     found: list[str] = []
     size = 0
-    for seen, path in enumerate(_walk(root, stop), 1):
+    hides = _never if around.has_full_access else around.places().hides
+    for seen, path in enumerate(_walk(root, stop, hides), 1):
         if _matches(path.split("/"), pattern):
             if len(found) >= arguments.limit or size > around.limits.result_bytes:
                 return {"files": found, "truncated": True}
@@ -76,7 +77,11 @@ def _list(
     return {"files": found, "truncated": False}
 
 
-def _walk(root: Path, stop: threading.Event) -> Iterator[str]:
+def _never(_: str) -> bool:
+    return False
+
+
+def _walk(root: Path, stop: threading.Event, hides: Callable[[str], bool]) -> Iterator[str]:
     """Yield the files below a folder, sorted within each folder; links to folders are not followed."""
     waiting = [""]
     while waiting and not stop.is_set():
@@ -90,7 +95,7 @@ def _walk(root: Path, stop: threading.Event) -> Iterator[str]:
         for entry in here:
             path = f"{folder}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                if entry.name not in SKIPPED:
+                if entry.name not in SKIPPED and not hides(entry.path):
                     below.append(f"{path}/")
             elif path.isprintable():
                 yield path

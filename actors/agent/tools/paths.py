@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 from roost.actors.agent.tools.tool import Surroundings, ToolFailed
+from roost.actors.sandbox.places import PlaceError, is_inside
+
+GONE = " (deleted)"
 
 
 def resolve(path: str, around: Surroundings, *, writes: bool = False) -> Path:
@@ -20,17 +24,29 @@ def resolve(path: str, around: Surroundings, *, writes: bool = False) -> Path:
     real = Path(os.path.realpath(os.path.join(around.cwd, os.path.expanduser(path))))
     if around.has_full_access:
         return real
-    home = Path(os.path.realpath(around.home))
-    cwd = Path(os.path.realpath(around.cwd))
-    if real.is_relative_to(home) and not real.is_relative_to(home / "workspaces" / around.agent_id):
-        raise ToolFailed("SANDBOX_DENIED", "The daemon's own folder is not for agents")
-    if writes and around.sandbox == "readOnly":
-        raise ToolFailed("SANDBOX_DENIED", "This agent may only read (sandbox: readOnly)")
-    if writes and not real.is_relative_to(cwd):
-        raise ToolFailed(
-            "SANDBOX_DENIED", f"Outside the working folder (sandbox: {around.sandbox})"
-        )
+    check(real, around, writes=writes)
     return real
+
+
+def check(real: Path, around: Surroundings, *, writes: bool) -> None:
+    """Look whether a path without links may be read, or written, by this agent.
+
+    Raises:
+        ToolFailed: the sandbox policy keeps it from this agent.
+    """
+    policy = around.policy
+    try:
+        places = around.places()
+    except PlaceError as error:
+        raise ToolFailed("SANDBOX_DENIED", str(error)) from error
+    if places.hides(str(real)):
+        raise ToolFailed("SANDBOX_DENIED", "This place is hidden from agents in a sandbox")
+    if not writes or places.lets_write(str(real)):
+        return
+    if policy.type == "readOnly":
+        raise ToolFailed("SANDBOX_DENIED", "This agent may only read (sandbox: readOnly)")
+    where = "Protected in" if is_inside(str(real), places.protected) else "Outside"
+    raise ToolFailed("SANDBOX_DENIED", f"{where} the working folder (sandbox: {policy.type})")
 
 
 def open_regular(path: Path) -> tuple[int, os.stat_result]:
@@ -44,6 +60,11 @@ def open_regular(path: Path) -> tuple[int, os.stat_result]:
     except OSError as error:
         raise file_error(error) from error
     found = os.fstat(fd)
+    try:
+        check_opened(fd, path)
+    except ToolFailed:
+        os.close(fd)
+        raise
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
         is_folder = stat.S_ISDIR(found.st_mode)
@@ -51,6 +72,19 @@ def open_regular(path: Path) -> tuple[int, os.stat_result]:
             "NOT_A_FILE", "It is a folder" if is_folder else "It is not a regular file"
         )
     return fd, found
+
+
+def check_opened(fd: int, path: Path) -> None:
+    """Look whether a descriptor is what was resolved: a command may have put a link into the way since.
+
+    Raises:
+        ToolFailed: it is something else.
+    """
+    if sys.platform != "linux":
+        return
+    found = os.readlink(f"/proc/self/fd/{fd}")
+    if found.removesuffix(GONE) != str(path).removesuffix(GONE):
+        raise ToolFailed("FILE_ERROR", "The path was changed at this moment")
 
 
 def file_error(error: OSError) -> ToolFailed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, ClassVar
 
@@ -15,6 +16,8 @@ from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFai
 from roost.actors.command.actor import CommandActor, CommandSpec
 from roost.actors.command.output import HeadTail
 from roost.actors.command.spawn import StartFailed
+from roost.actors.sandbox.environment import looks_secret
+from roost.actors.sandbox.launch import LaunchError, SandboxUnavailable
 
 if TYPE_CHECKING:
     from roost.config.model import Tools
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 SHELL = ("/bin/bash", "/bin/sh")
 GRACE = 2.0
 KEY_VARIABLE = "ROOST_IDEMPOTENCY_KEY"
+MAX_REASON = 500
 MAX_OUTPUT_FILE = 64 * 1024 * 1024
 
 
@@ -50,20 +54,33 @@ class Shell(Tool[ShellArguments]):
         return min(arguments.timeout_s or limits.shell_timeout, limits.shell_timeout_max)
 
     def refusal(self, around: Surroundings) -> Failed | None:
-        """Commands need a sandbox, unless they may do everything."""
-        if around.has_full_access:
+        """Commands need something that holds them to the policy, unless they may do everything."""
+        policy = around.policy
+        if not policy.is_confined or around.backend.name:
             return None
-        text = f"No sandbox is available for {around.sandbox}; only dangerFullAccess runs commands"
-        return Failed(text, "SANDBOX_UNAVAILABLE")
+        text = (
+            f"No sandbox for {policy.type} is available here ({around.backend.detail}); "
+            "only dangerFullAccess runs commands"
+        )
+        return Failed(text[:MAX_REASON], "SANDBOX_UNAVAILABLE")
 
     async def run(self, call_id: CallId, arguments: ShellArguments, around: Surroundings) -> object:
         """Return output and exit code. Cancelled, the command and all that it started are gone."""
         shell = next((path for path in SHELL if os.access(path, os.X_OK)), SHELL[-1])
+        env = {**around.env, KEY_VARIABLE: around.idempotency_key(call_id)}
+        if around.policy.is_confined:
+            env = {name: value for name, value in env.items() if not looks_secret(name)}
+        try:
+            start = around.confined((shell, "-c", arguments.command), env)
+        except SandboxUnavailable as error:
+            raise ToolFailed("SANDBOX_UNAVAILABLE", str(error)[:MAX_REASON]) from error
+        except LaunchError as error:
+            raise ToolFailed("COMMAND_NOT_STARTED", str(error)) from error
         spec = CommandSpec(
             command_id=call_id,
-            argv=(shell, "-c", arguments.command),
-            cwd=around.cwd,
-            env={**around.env, KEY_VARIABLE: around.idempotency_key(call_id)},
+            argv=start.argv,
+            cwd=start.cwd,
+            env=start.env,
             merge=True,
             grace=GRACE,
         )
@@ -81,7 +98,24 @@ class Shell(Tool[ShellArguments]):
 
 
 def _output_path(call_id: CallId, around: Surroundings) -> Path:
-    return Path(around.home) / "workspaces" / around.agent_id / "output" / call_id
+    return Path(around.own_folder) / "output" / call_id
+
+
+def _create(path: Path) -> BinaryIO:
+    """Make a new file in the folder of outputs, which commands may have put links into: none is followed."""
+    own, folder = path.parents[1], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as stack:
+        top = os.open(own, folder)
+        stack.callback(os.close, top)
+        with suppress(FileExistsError):
+            os.mkdir(path.parent.name, 0o700, dir_fd=top)
+        outputs = os.open(path.parent.name, folder, dir_fd=top)
+        stack.callback(os.close, outputs)
+        with suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=outputs)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return open(os.open(path.name, flags, 0o600, dir_fd=outputs), "wb", buffering=0)
 
 
 class _Output:
@@ -124,8 +158,7 @@ class _Output:
 
     def _spill(self, data: bytes) -> None:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = self._path.open("wb", buffering=0)
+            self._file = _create(self._path)
             self._write(self._kept.head() + self._kept.tail())
         self._write(data)
 

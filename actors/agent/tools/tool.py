@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,10 +12,16 @@ import msgspec
 
 from roost.actors.agent.calls import Failed
 from roost.actors.command.leftovers import Leftovers
-from roost.config.model import Tools
+from roost.actors.sandbox.launch import Launch, launch, places_for
+from roost.actors.sandbox.policy import Policy, read_setting
+from roost.config.model import Sandbox, Tools
 from roost.schemas.base import CallId
+from roost.schemas.boot import NO_BACKEND, Backend
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roost.actors.sandbox.places import Places
     from roost.schemas.event import JsonObject, Outcome, Risk
 
 _PLACE = re.compile(r" - at `\$(.*)`$")
@@ -40,7 +47,10 @@ class ToolFailed(Exception):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the calls of one agent's session have in common."""
+    """What the calls of one agent's session have in common.
+
+    `sandbox` is the policy of its tools as `read_setting` reads it, `rules` and `backend` what holds commands to it.
+    """
 
     agent_id: str
     cwd: str
@@ -49,6 +59,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     limits: Tools
     leftovers: Leftovers
+    rules: Sandbox
+    backend: Backend = NO_BACKEND
     session_id: str = ""
 
     def idempotency_key(self, call_id: CallId) -> str:
@@ -58,7 +70,47 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_full_access(self) -> bool:
         """Return whether nothing is kept from the tools."""
-        return self.sandbox == "dangerFullAccess"
+        return self.policy.type == "dangerFullAccess"
+
+    @property
+    def policy(self) -> Policy:
+        """Return what the tools may touch."""
+        return read_setting(self.sandbox)
+
+    @property
+    def own_folder(self) -> str:
+        """Return the one part of the daemon's home that this agent may see: its workspace, with its kept outputs."""
+        return os.path.join(self.home, "workspaces", self.agent_id)
+
+    def places(self) -> Places:
+        """Return what the file tools may see and change: the working folder, and no folder that others use too.
+
+        Raises:
+            PlaceError: the policy cannot hold in this working folder.
+        """
+        policy = msgspec.structs.replace(self.policy, exclude_tmpdir=True, exclude_slash_tmp=True)
+        own = (self.own_folder,)
+        return places_for(
+            policy, cwd=self.cwd, env=self.env, home=self.home, rules=self.rules, exposed=own
+        )
+
+    def confined(self, argv: Sequence[str], env: Mapping[str, str]) -> Launch:
+        """Return what starts a command in the working folder under the policy.
+
+        Raises:
+            SandboxUnavailable: nothing here can hold it to the policy.
+            LaunchError: it cannot be started so.
+        """
+        return launch(
+            self.policy,
+            self.backend,
+            argv,
+            self.cwd,
+            env,
+            home=self.home,
+            rules=self.rules,
+            exposed=(self.own_folder,),
+        )
 
 
 class Prepared(msgspec.Struct, frozen=True):

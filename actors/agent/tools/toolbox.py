@@ -90,10 +90,13 @@ class ToolPolicy:
         return Allow() if judgement == "run" else self._ask(found, args, keys)
 
     def _ask(self, tool: AnyTool, args: JsonObject, keys: tuple[str, ...]) -> AskApproval:
-        sandbox = self._around.sandbox
-        reason = f"sandbox: {sandbox}"
+        policy = self._around.policy
+        sandbox: str = policy.type
+        reason = f"sandbox: {policy.label}"
         if tool.risk == "external_effect" and self._around.has_full_access:
             reason = f"runs without a sandbox, with full access to this machine ({reason})"
+        elif tool.risk == "external_effect":
+            reason = f"{reason}, held by {self._around.backend.name}"
         body: JsonObject = {
             "input": args,
             "permissions": [tool.risk],

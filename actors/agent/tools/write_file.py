@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 import trio
 
-from roost.actors.agent.tools.paths import file_error, resolve
+from roost.actors.agent.tools.paths import check_opened, file_error, resolve
 from roost.actors.agent.tools.tool import Arguments, Surroundings, Tool, ToolFailed
 
 if TYPE_CHECKING:
@@ -54,35 +54,46 @@ def _write(arguments: WriteFileArguments, around: Surroundings) -> dict[str, obj
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Give a file a new content in one step; its mode stays.
+    """Give a file, named by a path without links, a new content in one step; its mode stays.
 
     Raises:
-        ToolFailed: the system refused, or it is no regular file.
+        ToolFailed: the system refused, it is no regular file, or the way to it has changed since.
     """
     try:
-        mode = _mode(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with os.fdopen(fd, "wb") as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+            check_opened(folder, path.parent)
+            _replace(folder, path.name, data)
+        finally:
+            os.close(folder)
     except OSError as error:
         raise file_error(error) from error
 
 
-def _mode(path: Path) -> int:
+def _replace(folder: int, name: str, data: bytes) -> None:
+    mode = _mode(folder, name)
+    temporary = f".{name[:100]}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as file:
+        try:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+
+
+def _mode(folder: int, name: str) -> int:
     try:
-        found = path.stat()
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return NEW_FILE_MODE
     if not stat.S_ISREG(found.st_mode):
         raise ToolFailed("NOT_A_FILE", "It is not a regular file")
-    if not os.access(path, os.W_OK):
+    if not os.access(name, os.W_OK, dir_fd=folder):
         raise ToolFailed("FILE_ERROR", "Permission denied")
     return stat.S_IMODE(found.st_mode)

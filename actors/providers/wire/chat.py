@@ -66,20 +66,11 @@ class _Chunk(msgspec.Struct):
     error: _Fault | str | None = None
 
 
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _ModelList(msgspec.Struct):
-    data: list[_Model]
-
-
 class _Refusal(msgspec.Struct):
     error: _Fault | str | None = None
 
 
 _chunk_decoder = msgspec.json.Decoder(_Chunk)
-_models_decoder = msgspec.json.Decoder(_ModelList)
 _refusal_decoder = msgspec.json.Decoder(_Refusal)
 
 
@@ -232,18 +223,6 @@ class ChatReader:
     def _check_whole(self) -> None:
         if self._text_bytes + self._argument_bytes > MAX_RESPONSE_BYTES:
             raise over_limit("total_response", MAX_RESPONSE_BYTES)
-
-
-def read_models(body: bytes) -> list[str]:
-    """Return the ids in the answer to `GET /models`.
-
-    Raises:
-        ProviderError: the body is something else.
-    """
-    try:
-        return [model.id for model in _models_decoder.decode(body).data]
-    except msgspec.DecodeError:
-        raise garbage("no list of models") from None
 
 
 def read_reason(body: bytes) -> str:

@@ -33,6 +33,7 @@ def around(tmp_path: Path) -> Surroundings:
         env=os.environ,
         limits=default_settings().tools,
         leftovers=Leftovers(),
+        rules=default_settings().sandbox,
     )
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roost.actors.client import doctor
-from roost.actors.client.doctor import examine, run_probe
+from roost.actors.client.doctor import examine
 from roost.config.files import DaemonFile, ensure_cookie, write_daemon_file
 from roost.config.paths import Home, prepare_home
 from roost.config.sockets import bind_unix
+from roost.schemas.boot import Backend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,13 +199,25 @@ def test_a_clock_that_is_behind_is_found(home: Home, name: str) -> None:
     assert "behind" in problems(home)["clock"].text
 
 
-def test_a_missing_sandbox_is_named_with_what_to_do(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("backend", "level", "text"),
+    [
+        (Backend(detail="bubblewrap (bwrap) is not installed"), "note", "not installed"),
+        (Backend(name="landlock", detail="Landlock 7"), "note", "Landlock 7"),
+        (Backend(name="bubblewrap", detail="bubblewrap"), "ok", "bubblewrap"),
+    ],
+)
+def test_what_confines_commands_is_named_and_what_to_do_without(
+    home: Home, monkeypatch: pytest.MonkeyPatch, backend: Backend, level: str, text: str
 ) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    def found(_: object) -> Backend:
+        return backend
+
+    monkeypatch.setattr(doctor, "find_backend", found)
     (finding,) = [f for f in examine(home, answers=False) if f.what == "sandbox"]
-    assert "not installed" in finding.text
-    assert "dangerFullAccess" in finding.advice
+    assert finding.level == level
+    assert text in finding.text
+    assert ("dangerFullAccess" in finding.advice) is (not backend.name)
 
 
 def test_a_daemon_that_does_not_answer_is_found(home: Home) -> None:
@@ -215,13 +228,3 @@ def test_a_daemon_that_does_not_answer_is_found(home: Home) -> None:
     os.close(lock)
     assert "does not answer" in finding.text
     assert "roost down" in finding.advice
-
-
-@pytest.mark.parametrize(("program", "works"), [("/bin/true", True), ("/bin/false", False)])
-def test_a_probe_says_whether_the_program_succeeded(program: str, works: bool) -> None:
-    assert run_probe([program]) is works
-
-
-def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "SANDBOX_WAIT", 0.05)
-    assert not run_probe(["/bin/sleep", "60"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -13,51 +11,10 @@ import trio
 from roost.actors.command.actor import CommandActor, CommandEnded, CommandSpec
 from roost.actors.command.leftovers import Leftovers
 from roost.actors.command.spawn import StartFailed
+from tests.integration.command.running import Collected, alive, command, descriptors, python
 
-
-class Collected:
-    def __init__(self) -> None:
-        self.streams: dict[int, bytearray] = {}
-        self.grown = trio.Event()
-
-    def __call__(self, number: int, data: bytes) -> None:
-        self.streams.setdefault(number, bytearray()).extend(data)
-        self.grown.set()
-
-    async def until(self, text: bytes) -> None:
-        while text not in b"".join(self.streams.values()):
-            self.grown = trio.Event()
-            await self.grown.wait()
-
-
-def command(
-    output: Collected,
-    script: str,
-    *,
-    cwd: str = "/",
-    timeout: float = 0.0,
-    grace: float = 0.2,
-    merge: bool = False,
-    leftovers: Leftovers | None = None,
-) -> CommandActor:
-    spec = CommandSpec(
-        command_id=f"cmd-{os.getpid()}-{id(output)}",
-        argv=("/bin/sh", "-c", script),
-        cwd=cwd,
-        env={"PATH": os.environ["PATH"]},
-        timeout=timeout,
-        grace=grace,
-        merge=merge,
-    )
-    return CommandActor(spec, leftovers or Leftovers(), output)
-
-
-def alive(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 async def test_a_command_gives_its_output_errors_and_status() -> None:
@@ -169,11 +126,11 @@ async def test_leftovers_of_one_command_do_not_touch_another() -> None:
 
 async def test_open_descriptors_do_not_grow() -> None:
     leftovers = Leftovers()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with trio.fail_after(10):
         for _ in range(5):
             await command(Collected(), "echo x", leftovers=leftovers).run()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 async def test_a_flood_is_read_without_keeping_it() -> None:
@@ -183,17 +140,8 @@ async def test_a_flood_is_read_without_keeping_it() -> None:
         nonlocal total
         total += len(data)
 
-    spec = CommandSpec(
-        command_id="flood",
-        argv=(
-            sys.executable,
-            "-P",
-            "-c",
-            "import os\nfor _ in range(512): os.write(1, bytes(65536))",
-        ),
-        cwd="/",
-        env={},
-    )
+    argv = python("import os\nfor _ in range(512): os.write(1, bytes(65536))")
+    spec = CommandSpec(command_id="flood", argv=argv, cwd="/", env={})
     with trio.fail_after(10):
         ended = await CommandActor(spec, Leftovers(), count).run()
     assert ended == CommandEnded(0)

@@ -67,7 +67,10 @@ async def test_bad_folders_are_refused_in_four_ways(tmp_path: Path) -> None:
         ({"objective": "x", "envOverrides": {"A=B": "x"}}, "INVALID_ARGUMENT"),
         ({"objective": "x", "envOverrides": {"A": 1}}, "INVALID_ARGUMENT"),
         ({"objective": "x", "metadata": {"sandbox": "readOnly"}}, "SANDBOX_UNAVAILABLE"),
-        ({"objective": "x", "metadata": {"sandbox": 5}}, "SANDBOX_UNAVAILABLE"),
+        ({"objective": "x", "metadata": {"sandbox": 5}}, "INVALID_ARGUMENT"),
+        ({"objective": "x", "metadata": {"sandbox": "no"}}, "INVALID_ARGUMENT"),
+        ({"objective": "x", "metadata": {"sandbox": "externalSandbox"}}, "INVALID_ARGUMENT"),
+        ({"objective": "x", "metadata": {"sandbox": {"type": 1}}}, "INVALID_ARGUMENT"),
         ({"objective": "x", "unknown": 1}, "INVALID_ARGUMENT"),
     ],
 )

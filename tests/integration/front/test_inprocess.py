@@ -206,3 +206,21 @@ async def test_the_stop_of_the_daemon_answers_what_is_open_and_closes(tmp_path: 
             assert handle.closed
             error = msgspec.json.decode(sent.result() or b"")["error"]
             assert error["data"]["code"] == "SHUTTING_DOWN"
+
+
+async def test_a_thread_client_is_answered_without_jsonrpc(tmp_path: Path) -> None:
+    with trio.fail_after(LIMIT):
+        async with open_front(tmp_path) as house:
+            handle = house.front.inprocess.connect(_ignore)
+            lines = [
+                b'{"id":1,"method":"initialize","params":{"clientInfo":{"name":"in"}}}',
+                b'{"id":2,"method":"schema/export"}',
+                b'{"id":3,"method":"agent.list"}',
+            ]
+            promises = [handle.dispatch(line) for line in lines]
+            await trio.testing.wait_all_tasks_blocked()
+            greeting, exported, refused = (promise.result() or b"" for promise in promises)
+            assert greeting.startswith(b'{"id":1,"result":')
+            assert b"jsonSchema" in exported
+            assert b"-32601" in refused
+            handle.close()

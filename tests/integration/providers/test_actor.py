@@ -11,7 +11,8 @@ import trio
 from roost.actors.providers import pool, provider as provider_module
 from roost.actors.providers.actor import ProvidersActor
 from roost.actors.providers.wire.chat_request import encode_request
-from roost.config.model import Provider
+from roost.config.load import default_settings
+from roost.config.model import Provider, encode_settings
 from roost.schemas.base import Refused
 from roost.schemas.model import ListModels, ModelAnswer, ModelInfo, Models, StopModel
 from roost.supervisor.backoff import Backoff
@@ -314,6 +315,40 @@ async def test_the_front_gets_the_models_of_all_providers(server: ScriptedModel)
         unknown = await front.call(ListModels(provider="r"))
     assert isinstance(unknown, Refused)
     assert unknown.code == "PROVIDER_NOT_FOUND"
+
+
+async def test_the_default_provider_and_the_configured_models_come_first(
+    server: ScriptedModel,
+) -> None:
+    server.play(script.body(b'{"data":[{"id":"a","name":"A","context_length":8},{"id":"b"}]}'))
+    third = Provider(base_url="http://127.0.0.1:9/v1", model="m", tool_mode="json")
+    providers = {"p": to(server), "q": to(server, model="b"), "r": third}
+    async with serving(**providers) as service:
+        settings = default_settings()
+        agents = msgspec.structs.replace(settings.agents, provider="q")
+        settings = msgspec.structs.replace(settings, agents=agents, providers=providers)
+        service.actor.configure(encode_settings(settings))
+        models = await service.connect("front").call(ListModels())
+    assert isinstance(models, Models)
+    named = [(model.provider, model.id) for model in models.models]
+    assert named == [("q", "b"), ("q", "a"), ("p", "a"), ("p", "b"), ("r", "m")]
+    assert models.models[1] == ModelInfo(provider="q", id="a", name="A", context_length=8)
+    assert list(models.failed) == ["r"]
+
+
+async def test_models_are_asked_for_again_when_the_settings_change(server: ScriptedModel) -> None:
+    server.play(script.body(b'{"data":[{"id":"a"}]}'))
+    async with serving(p=to(server)) as service:
+        front = service.connect("front")
+        assert await front.call(ListModels()) == await front.call(ListModels(provider="p"))
+        assert len(server.asked) == 1
+        changed = {"p": to(server, model="m")}
+        settings = msgspec.structs.replace(default_settings(), providers=changed)
+        service.actor.configure(encode_settings(settings))
+        models = await front.call(ListModels())
+        assert isinstance(models, Models)
+        assert [model.id for model in models.models] == ["m", "a"]
+        assert len(server.asked) == 2
 
 
 async def test_a_list_of_models_that_does_not_come_is_given_up(

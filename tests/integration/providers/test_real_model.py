@@ -122,7 +122,9 @@ async def test_the_models_are_listed(model_server: str) -> None:
     async with serving(p=provider(model_server)) as service:
         models = await service.connect("front").call(ListModels())
     assert isinstance(models, Models)
-    assert [model.id for model in models.models] == ["micro"]
+    (model,) = models.models
+    assert (model.id, model.tools) == ("micro", True)
+    assert model.context_length > 0
 
 
 async def test_a_prompt_that_is_too_long_is_refused_with_the_reason(model_server: str) -> None:

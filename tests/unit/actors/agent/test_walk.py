@@ -67,6 +67,8 @@ class Walk:
             self.end_tool: 3 if world.running else 0,
             self.unwind: 3 if world.stopped else 0,
             self.recall: 2 if world.recalls else 0,
+            world.steer: 0.3,
+            world.tell_unread: 3 if world.asked else 0.5 if world.unread else 0,
             world.cancel: 0.15,
             world.limit: 0.15,
         }
@@ -133,6 +135,7 @@ def check_end(world: World) -> None:
     assert set(world.names) == set(world.calls)
     assert not [row for row in world.rows.values() if row.state == "open"]
     assert "running" not in world.ledger.values()
+    assert world.read == [f"steer{number}" for number in range(1, world.steers + 1)]
     outcome = world.ended[0].outcome
     if world.cancelled:
         assert (world.log[-1], outcome) == ("cancellation.completed", "interrupted")

@@ -9,6 +9,7 @@ import msgspec
 
 from roost.actors.agent.calls import NEXT, Completed, Logged
 from roost.actors.agent.effects import (
+    AskSteers,
     Effect,
     Emit,
     LimitQueue,
@@ -28,6 +29,7 @@ from roost.actors.agent.turn import State, TurnMachine
 from roost.schemas import event
 from roost.schemas.base import MessageId
 from roost.schemas.turn import (
+    BeginTurn,
     ClaimCall,
     EndCall,
     EndTurn,
@@ -79,6 +81,10 @@ class World:
         self.ended: list[EndTurn] = []
         self.cancelled = False
         self.late = False
+        self.unread: list[QueuedMessage] = []
+        self.steers = 0
+        self.read: list[str] = []
+        self.asked = False
         message = QueuedMessage(message_id=MessageId("m"), stream_id="", accepted_at=1, text="hi")
         self.take(self.machine.begin(message, {}))
 
@@ -91,6 +97,9 @@ class World:
             match effect:
                 case Emit():
                     self.drafts.append(effect)
+                case AskSteers():
+                    assert self.unread
+                    self.asked = True
                 case Think():
                     assert not self.thinking
                     self.thinking, self.stopping_thought = True, False
@@ -133,6 +142,13 @@ class World:
         emit = self.drafts.popleft()
         settles = [change for change in emit.changes if isinstance(change, SettlePending)]
         claims = [change for change in emit.changes if isinstance(change, ClaimCall)]
+        ends = [change for change in emit.changes if isinstance(change, EndTurn)]
+        if ends and ends[0].outcome == "completed" and self.unread:
+            assert not self.drafts
+            self.take(self.machine.end_refused())
+            return
+        if ends:
+            self._keep_unread()
         if settles and self.rows[settles[0].request_id].state != "open":
             self.take(self.machine.settle_refused(emit.call_id))
             self.news.append(self.rows[emit.call_id])
@@ -166,6 +182,9 @@ class World:
                 self.ledger[call_id] = state
             case EndTurn():
                 self.ended.append(change)
+            case BeginTurn(message_id=message_id) if message_id != "m":
+                assert self.unread.pop(0).message_id == message_id, "read out of order, or twice"
+                self.read.append(message_id)
             case _:
                 pass
 
@@ -178,7 +197,14 @@ class World:
             self.failure = found
         msgspec.json.encode(found)
 
+    def _keep_unread(self) -> None:
+        """Write, as the store does, what the turn has not read, right before its end."""
+        self.read += [message.message_id for message in self.unread]
+        self.unread.clear()
+
     def _log(self, kind: str, call_id: str = "") -> None:
+        if kind == "user.message":
+            assert all(state is Logged.ENDED for state in self.calls.values())
         check_order(self.last, kind)
         self.last = kind
         self.log.append(kind)
@@ -200,6 +226,20 @@ class World:
         if self.news:
             row = self.news[0] if again else self.news.popleft()
             self.take(self.machine.decided(row))
+
+    def steer(self) -> None:
+        """A client sends a message into the turn; the machine hears of it later."""
+        if not self.ended and self.steers < 4:
+            self.steers += 1
+            message_id = MessageId(f"steer{self.steers}")
+            message = QueuedMessage(message_id=message_id, stream_id="", accepted_at=1, text="no")
+            self.unread.append(message)
+
+    def tell_unread(self) -> None:
+        """Let the machine hear of all it has not read, as at a pull."""
+        self.asked = False
+        for message in list(self.unread):
+            self.take(self.machine.steer(message))
 
     def permit(self) -> None:
         if self.queue:
@@ -251,6 +291,8 @@ class World:
                 return
             self.answer()
             self.tell()
+            if self.asked:
+                self.tell_unread()
             self.permit()
             self.end_tool(None)
             self.end_tool(Completed("late"))

@@ -7,9 +7,9 @@ from roost.actors.front.connection import Connection, Limits, Pending
 from roost.actors.front.limits import TokenBucket, make_bucket
 from roost.actors.front.method import Method
 from roost.schemas import daemon as d
-from roost.schemas.rpc import Request
+from roost.schemas.rpc import ClientReply, Request
 
-Outcome = Pending | Request | bytes | None
+Outcome = Pending | Request | ClientReply | bytes | None
 METHODS = {
     method.name: method
     for method in (

@@ -6,7 +6,7 @@ import pytest
 
 from roost.actors.providers.errors import ProviderError
 from roost.actors.providers.wire import chat
-from roost.actors.providers.wire.chat import ChatReader, read_models, read_reason
+from roost.actors.providers.wire.chat import ChatReader, read_reason
 from roost.actors.providers.wire.chat_request import encode_request
 from roost.actors.providers.wire.sse import SseReader
 from roost.schemas.model import AskModel, ChatMessage, ToolCall, ToolSpec
@@ -295,13 +295,6 @@ def test_in_json_mode_json_of_another_form_is_passed_on_in_the_end() -> None:
     reader, text = reader_of(delta(content='{"a":1}'), finish(), json_tools=True)
     assert text == ""
     assert reader.rest() == reader.answer().text == '{"a":1}'
-
-
-def test_a_list_of_models_is_read() -> None:
-    assert read_models(b'{"data":[{"id":"a","x":1},{"id":"b"}],"y":0}') == ["a", "b"]
-    for body in (b"no", b"[]", b'{"data":1}', b"{}"):
-        with pytest.raises(ProviderError):
-            read_models(body)
 
 
 def test_the_reason_of_an_error_is_its_identifier() -> None:

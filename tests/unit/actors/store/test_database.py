@@ -177,3 +177,44 @@ def test_a_file_of_the_second_format_is_brought_up_with_what_can_be_counted(
     assert found == [(3, 34, 0, 0, 0, 9, 0), (2, 0, 0, 0, 0, 9, 0), (2, 8, 0, 0, 0, 9, 0)]
     assert new.execute("select cancel_reason from tool_ledger").fetchone() == (None,)
     new.close()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_sessions_of_older_formats_get_their_place_among_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    path = tmp_path / "store.db"
+    newest = database.MIGRATIONS
+    monkeypatch.setattr(database, "MIGRATIONS", newest[:version])
+    old = open_database(path, wal_autocheckpoint=4000)
+    old.execute(
+        "insert into agents(agent_id, created_at, spec, last_active_at) values('a', 1, x'', 50)"
+    )
+    sessions = [
+        ("s1", "a", 10, "open", 0),
+        ("s2", "a", 10, "closed", 30),
+        ("s3", "b", 20, "open", 0),
+    ]
+    for session_id, agent_id, created_at, state, closed_at in sessions:
+        old.execute(
+            "insert into sessions(session_id, agent_id, created_at, spec, state, closed_at)"
+            " values(?, ?, ?, x'', ?, ?)",
+            (session_id, agent_id, created_at, state, closed_at),
+        )
+    old.execute(
+        "insert into messages(session, message_id, client_message_id, sha256, stream_id,"
+        " accepted_at, content, text, hidden, metadata)"
+        " values(1, 'm', '', x'', '', 0, x'', 'hello', 0, x'7b7d')"
+    )
+    old.close()
+    monkeypatch.setattr(database, "MIGRATIONS", newest)
+    new = open_database(path, wal_autocheckpoint=4000)
+    assert pragma(new, "user_version") == len(newest)
+    assert read_meta(new, "format") == str(len(newest))
+    found = new.execute(
+        "select session_id, updated_at, preview, ephemeral from sessions order by key"
+    ).fetchall()
+    assert found == [("s1", 50, "", 0), ("s2", 30, "", 0), ("s3", 20, "", 0)]
+    waiting = new.execute("select text, planned, steering, model, input from messages").fetchall()
+    assert waiting == [("hello", "", 0, "", b"")]
+    new.close()

@@ -1,0 +1,1 @@
+"""The commands service: what clients run outside of any agent."""
