@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 FOLDER_SECONDS = 5.0
 SCRATCH = AgentId("commands")
 ROWS, COLS = 24, 80
+MAX_CAP = 2**62
 TOLD = CommandTold()
 AT_END = "\0commands"
 """No import has this name, by which others ask to be called."""
@@ -139,7 +140,7 @@ def _request(
         stdin=command.takes_input,
         size=size,
         streaming=params.tty or params.stream_stdout_stderr,
-        cap=None if params.disable_output_cap else cap,
+        cap=None if params.disable_output_cap else min(cap, MAX_CAP),
         timeout=None if params.disable_timeout else timeout,
     )
 

@@ -211,6 +211,9 @@ class Gateway:
         except LinkFull:
             text = f"the daemon's {self.name} is overloaded"
             call.promise.fail(Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS}))
+        except Exception:  # noqa: BLE001 - what cannot be written down fails alone, and gives its place back
+            _log.exception("%s cannot be sent to %s", type(call.message).__name__, self.name)
+            call.promise.fail(Internal())
 
     def _drop_done(self) -> None:
         calls = self._calls

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 1_000
 MAX_NAME = 256
+MAX_GIVEN = 64 * 1024
+"""Bytes of title, folder and model of a thread together: they are in every answer about it."""
+MAX_OFFSET = 2**62
 UNWIND_SECONDS = 10.0
 ARCHIVED = "archived"
 SOURCE = "thread/start"
@@ -116,6 +119,7 @@ def initialized(caller: Caller, params: NoParams) -> bytes:
 async def start_thread(call: Call, params: ThreadStartParams) -> ThreadStartResponse:
     """Make a thread with an agent of its own, which is not started before its first turn, and follow it."""
     services = call.services
+    _check_size(params)
     model = params.model or ""
     provider = services.settings.agents.provider
     if model:
@@ -193,7 +197,8 @@ async def list_threads(call: Call, params: ThreadListParams) -> ThreadListRespon
     if archived is None:
         archived = None if params.include_archived else False
     limit = min(MAX_THREADS if params.limit is None else params.limit, MAX_THREADS)
-    offset = params.offset or 0
+    offset = min(params.offset or 0, MAX_OFFSET)
+    most = client_of(call.caller).line_bytes
     found: list[AppThread] = []
     while True:
         wanted = limit - len(found)
@@ -201,7 +206,30 @@ async def list_threads(call: Call, params: ThreadListParams) -> ThreadListRespon
         page = await call.services.store.ask_bulky(request, Threads)
         found += [thread_of(row) for row in page.threads]
         if len(found) >= limit or not page.threads or offset + len(found) >= page.total:
-            return ThreadListResponse(threads=tuple(found), total=page.total)
+            return ThreadListResponse(threads=_fitting(found, most), total=page.total)
+
+
+def _check_size(params: ThreadStartParams) -> None:
+    """See that what is kept of a thread for every answer about it is short.
+
+    Raises:
+        DaemonError: it is not (`INPUT_TOO_LARGE`).
+    """
+    given = (params.title, params.cwd, params.model)
+    size = sum(len(text.encode()) for text in given if text)
+    if size > MAX_GIVEN:
+        text = f"title, cwd and model have at most {MAX_GIVEN} bytes together"
+        raise DaemonError("INPUT_TOO_LARGE", text, {"max_chars": MAX_GIVEN, "actual_chars": size})
+
+
+def _fitting(found: list[AppThread], line_bytes: int) -> tuple[AppThread, ...]:
+    """Return as many threads as fit into a client's line, but at least one; who wants more asks for them by `offset`."""
+    left = line_bytes - LEAST_BYTES
+    for number, thread in enumerate(found if line_bytes else ()):
+        left -= len(_encode(thread)) + 1
+        if left < 0 and number:
+            return tuple(found[:number])
+    return tuple(found)
 
 
 async def archive_thread(call: Call, params: ThreadArchiveParams) -> Empty:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
 
 INTERRUPTED = "interrupted"
+MAX_MODEL = 1_024
 
 _encode = msgspec.json.Encoder().encode
 _STATUS: dict[str, TurnStatus] = {
@@ -75,6 +76,7 @@ async def start_turn(call: Call, params: TurnStartParams) -> TurnStartResponse:
     message = _message(params, services.next_stamp())
     model = params.model or ""
     known, found = await find_model(services, model) if model else (True, None)
+    known = known and len(model) <= MAX_MODEL
     if found is not None:
         # Its provider need not be the agent's.
         model = f"{found.provider}/{model}"
@@ -104,10 +106,15 @@ async def steer_turn(call: Call, params: TurnSteerParams) -> TurnSteerResponse:
         accepted = await services.store.ask(request, Accepted)
     except DaemonError as error:
         raise shown_error(error, thread_id, turn_id) from None
+    if (accepted.turn_id or accepted.planned or turn_id) != turn_id:
+        text = "the message was sent before, to another turn"
+        raise DaemonError("CLIENT_MESSAGE_ID_CONFLICT", text, {"threadId": thread_id})
     running = await _running_turn(services, thread_id)
     if running is None or running.id != turn_id:
         # It has not begun, or has ended meanwhile.
         status: TurnStatus = "queued" if accepted.state == "queued" else "running"
+        if accepted.state == "ended":
+            status = _ended_as(accepted.outcome, accepted.error)
         running = AppTurn(id=turn_id, thread_id=thread_id, run_id=turn_id, status=status, input=())
     return TurnSteerResponse(turn=running, turn_id=turn_id, queued=accepted.state == "queued")
 

@@ -72,6 +72,25 @@ def test_what_is_said_meanwhile_is_read_in_order_before_the_next_step(
     assert other.of_turn(turn) == client.of_turn(turn)
 
 
+def test_a_steer_sent_again_says_what_became_of_its_turn(
+    client: TurnClient, model: ScriptedModel
+) -> None:
+    thread = client.thread()
+    gate = threading.Event()
+    turn = started(client, thread, model, gated(gate, script.says("first")), script.says("second"))
+    steer: Json = {"threadId": thread, "clientMessageId": "k", "input": [{"text": "more"}]}
+    first = client.call("turn/steer", turnId=turn, **steer)
+    again = client.call("turn/steer", turnId=turn, **steer)
+    assert inside(again, "turn") == inside(first, "turn")
+    gate.set()
+    client.completed(turn)
+    ended = client.call("turn/steer", turnId=turn, **steer)
+    assert (inside(ended, "turn")["status"], ended["queued"]) == ("completed", False)
+    error = client.refused("turn/steer", turnId="turn_other", **steer)
+    assert brief(error) == (-32602, "clientMessageIdConflict")
+    assert texts(client.items(thread), "userMessage") == ["go", "more"]
+
+
 def test_a_turn_that_has_ended_takes_nothing_more(client: TurnClient, model: ScriptedModel) -> None:
     model.play(script.says("done"))
     thread = client.thread()

@@ -156,6 +156,22 @@ def test_a_thread_that_there_is_not(client: TurnClient, method: str) -> None:
     assert refused.data == {"code": "threadNotFound", "threadId": "th_unknown"}
 
 
+def test_an_offset_of_any_size_is_past_the_end(client: TurnClient) -> None:
+    for _ in range(12):
+        assert listed(client, offset=10**25, limit=1) == []
+    assert listed(client, offset=2**63 - 1, limit=10**25) == []
+    client.thread()
+    assert len(listed(client, limit=1)) == 1
+
+
+@pytest.mark.parametrize("member", ["title", "cwd", "model"])
+def test_what_is_kept_of_a_thread_is_bounded(client: TurnClient, member: str) -> None:
+    refused = client.refused("thread/start", **{member: "t" * 65_537})
+    assert refused["code"] == -32602
+    assert inside(refused, "data")["code"] == "inputTooLarge"
+    client.thread(title="t" * 65_536)
+
+
 def test_items_are_read_behind_a_cursor(client: TurnClient, model: ScriptedModel) -> None:
     model.play(script.says("Do", "ne."))
     thread = client.thread()

@@ -1,16 +1,27 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import pytest
 import trio
 
-from roost.actors.front.gateway import Gateway
+from roost.actors.errors import Internal
+from roost.actors.front.gateway import BULKY_AT_ONCE, Gateway
 from roost.actors.front.timers import Timers
 from roost.schemas.base import Done
-from roost.schemas.session import Count
+from roost.schemas.session import Count, Counts
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from roost.supervisor.link import Link
+
+
+class Unwritable:
+    """A link on which no message can be written down, as one with an integer of more than 64 bits."""
+
+    def call_nowait(self, *_: object) -> int:
+        raise OverflowError("can't serialize ints >= 2**64 or < -(2**63)")
 
 
 async def test_new_time_limits_add_no_timer(autojump_clock: MockClock) -> None:
@@ -46,3 +57,13 @@ async def test_a_new_time_limit_holds_though_a_timer_ran_by_the_old_one(
     assert not gateway.busy
     gateway.set_timeout(5.0)
     assert timers.armed == 0
+
+
+async def test_what_cannot_be_written_down_fails_alone(autojump_clock: MockClock) -> None:
+    gateway = Gateway("store", Timers(), 30.0)
+    gateway.connect(cast("Link", Unwritable()))
+    promises = [gateway.ask_bulky(Count(), Counts) for _ in range(2 * BULKY_AT_ONCE)]
+    for promise in promises:
+        with pytest.raises(Internal):
+            promise.result()
+    assert gateway.unanswered == 0
