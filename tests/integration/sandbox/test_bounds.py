@@ -137,12 +137,12 @@ def test_temporary_folders_can_be_excluded(cage: Cage, backend: Backend) -> None
 
 
 def test_further_folders_may_be_written(cage: Cage, backend: Backend) -> None:
-    shared = cage.root / "shared"
-    shared.mkdir(exist_ok=True)
-    policy = Policy(type="workspaceWrite", writable_roots=("../../shared", "../../home", "/gone"))
-    code = f"open('{shared}/x', 'w').write('x')\nopen(HOME + '/x', 'w')"
+    further = cage.root / "further"
+    further.mkdir(exist_ok=True)
+    policy = Policy(type="workspaceWrite", writable_roots=("../../further", "../../home", "/gone"))
+    code = f"open('{further}/x', 'w').write('x')\nopen(HOME + '/x', 'w')"
     ended = cage.attempt(policy, backend, code)
-    assert (shared / "x").read_text() == "x"
+    assert (further / "x").read_text() == "x"
     assert "Error" in ended.said
     assert not (cage.home / "x").exists()
 
