@@ -74,7 +74,7 @@ def fill(path: Path, events: int, sessions: int) -> None:
             rows,
         )
     size = each * (len(_row(1, each)[5]) + EVENT_BYTES)
-    db.execute("update sessions set last_sequence = ?, bytes = ?", (each, size))
+    db.execute("update counters set last_sequence = ?, bytes = ?", (each, size))
     write_meta(db, "clean", "1")
     db.execute("commit")
     db.execute("pragma wal_checkpoint(truncate)")

@@ -19,8 +19,11 @@ _EDGE: Final = """select sequence, body, crc from events where session = ? order
     limit ?"""
 _EDGES: Final = """select (select min(sequence) from events where session = ?1),
     (select max(sequence) from events where session = ?1)"""
-_ROW: Final = """select key, session_id, state, first_sequence, last_sequence, removed, bytes
-    from sessions where key = ?"""
+_ROW: Final = """select key, session_id, state, first_sequence, coalesce(last_sequence, 0), removed,
+    coalesce(bytes, 0) from sessions left join counters on session = key where key = ?"""
+_SET_FIRST: Final = "update sessions set first_sequence = ?, removed = ? where key = ?"
+_ADD: Final = "insert or ignore into counters(session) values(?)"
+_SET_LAST: Final = "update counters set last_sequence = ? where session = ?"
 _SUSPECTS: Final = """select key from sessions where removed < first_sequence - 1
     and state not in ('importing', 'purging')"""
 _TURN_BEFORE: Final = """select turn_id from (select sequence, turn_id from events where session = ?
@@ -35,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Counters(NamedTuple):
-    """The counters in a session's row."""
+    """The counters of a session."""
 
     key: int
     session_id: str
@@ -58,14 +61,19 @@ def put_right(connection: sqlite3.Connection, key: int) -> tuple[Counters | None
     right = counted(connection, row)
     if right == row:
         return row, []
-    sql = "update sessions set first_sequence = ?, last_sequence = ?, removed = ? where key = ?"
-    values = (right.first_sequence, right.last_sequence, right.removed, key)
     if connection.in_transaction:
-        connection.execute(sql, values)
+        _write(connection, right)
     else:
         with suppress(sqlite3.Error):
-            connection.execute(sql, values)
+            _write(connection, right)
     return right, _notes(row, right)
+
+
+def _write(connection: sqlite3.Connection, right: Counters) -> None:
+    # Either may go alone: each of them hides less than before.
+    connection.execute(_ADD, (right.key,))
+    connection.execute(_SET_LAST, (right.last_sequence, right.key))
+    connection.execute(_SET_FIRST, (right.first_sequence, right.removed, right.key))
 
 
 def put_suspects_right(connection: sqlite3.Connection) -> list[str]:

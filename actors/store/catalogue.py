@@ -37,7 +37,8 @@ _AGENT = """select agent_id, spec, state, failed, down, error, asleep, cancelled
         exists(select 1 from turns t where t.session = s.key and t.state = 'open')
         or exists(select 1 from messages m where m.session = s.key and m.state = 'queued')))
     from agents"""
-_SESSION = """select spec, state, last_sequence, first_sequence, delivered, turns,
+_SESSION = """select spec, state,
+    coalesce((select last_sequence from counters c where c.session = s.key), 0), first_sequence, delivered, turns,
     closed_at, close_reason, cleared_after, recovered, cleared_at, updated_at, preview,
     coalesce((select turn_id from turns t where t.session = s.key and t.state = 'open'),
         (select planned from messages m where m.session = s.key and m.state = 'queued'

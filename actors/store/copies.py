@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from roost.actors.store.database import APPLICATION_ID, MIGRATIONS, write_meta
+from roost.actors.store.database import APPLICATION_ID, COUNTERS, MIGRATIONS, write_meta
 from roost.actors.store.snapshot import NotReadable
 
 if TYPE_CHECKING:
@@ -60,8 +60,9 @@ def prepare_copy(copy: sqlite3.Connection, target: Path) -> Holds:
     write_meta(copy, "epoch", secrets.token_hex(8))
     write_meta(copy, "clean", "1")
     copy.execute("commit")
+    counted = "sessions join counters on session = key" if version >= COUNTERS else "sessions"
     sessions, events = copy.execute(
-        "select count(*), coalesce(sum(last_sequence - first_sequence + 1), 0) from sessions"
+        f"select count(*), coalesce(sum(last_sequence - first_sequence + 1), 0) from {counted}"
         " where state not in ('importing', 'purging')"
     ).fetchone()
     return Holds(sessions, events, os.stat(target).st_size)

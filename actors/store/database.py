@@ -28,6 +28,9 @@ SHM_BYTES = 64 * 1024
 # What an event takes in the file besides its text: its row, and its entries in two indexes.
 EVENT_BYTES = 200
 
+# The first format with the table of that name.
+COUNTERS = 5
+
 # Errors of the disk: whatever was in the transaction is not at fault.
 DISK_ERRORS = frozenset(
     {
@@ -158,6 +161,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "alter table messages add column model text not null default ''",
         "alter table messages add column input blob not null default x''",
         "create index messages_planned on messages(session, planned) where planned <> ''",
+    ),
+    (
+        # What every group changes of a session, apart from its row: of many sessions it takes one page, and not dozens.
+        """create table counters(session integer primary key, last_sequence integer not null default 0,
+            bytes integer not null default 0)""",
+        "insert into counters select key, last_sequence, bytes from sessions",
+        """create trigger sessions_added after insert on sessions begin
+            insert or ignore into counters(session) values(new.key); end""",
+        """create trigger sessions_gone after delete on sessions begin
+            delete from counters where session = old.key; end""",
+        # A column keeps its place, as rows of older formats are told by it.
+        "alter table sessions rename column last_sequence to older_last_sequence",
+        "alter table sessions rename column bytes to older_bytes",
     ),
 )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVENTS: Final = "events"
 # Only these are taken from older versions of a page; in other tables an old row may have been removed on purpose.
-FROM_OLDER: Final = frozenset({EVENTS, "sessions", "agents"})
+FROM_OLDER: Final = frozenset({EVENTS, "sessions", "counters", "agents"})
 SCHEMA_KINDS: Final = frozenset({"table", "index", "trigger", "view"})
 # SQLite keeps a page out of use at this place of a file.
 PENDING_BYTE: Final = 2**30

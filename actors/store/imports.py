@@ -47,9 +47,11 @@ ENDINGS: Final = frozenset({"agent.turn.failed", "agent.turn.exhausted", "cancel
 _INSERT = """insert into events(session, sequence, event_id, type, turn_id, body, crc)
     values(?, ?, ?, ?, ?, ?, ?)"""
 # Until an import is shown nobody is told its events: `delivered` says where its last turn begins, or 0.
-_STAGED = "select key, first_sequence, last_sequence, delivered from sessions where session_id = ?"
-_GROWN = """update sessions set last_sequence = ?, delivered = ?, bytes = bytes + ?, turns = turns + ?,
-    completed = completed + ?, input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
+_STAGED = """select key, first_sequence, last_sequence, delivered from sessions
+    join counters on session = key where session_id = ?"""
+_COUNTERS = "update counters set last_sequence = ?, bytes = bytes + ? where session = ?"
+_GROWN = """update sessions set delivered = ?, turns = turns + ?, completed = completed + ?,
+    input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
     total_tokens = total_tokens + ?, requests = requests + ?, cost_usd = cost_usd + ? where key = ?"""
 _SHOW = """update sessions set session_id = ?1, agent_id = ?2, created_at = ?3, updated_at = ?3,
     spec = ?4, state = 'open', delivered = 0 where key = ?5"""
@@ -152,13 +154,10 @@ class Imports:
         spec = SessionSpec(session_id=SessionId(name), agent_id=AgentId(""), created_at=now)
         self._catalogue.add_session(spec)
         first = request.first_sequence
-        self._catalogue.set_session(
-            name,
-            state=STATE,
-            first_sequence=first,
-            last_sequence=first - 1,
-            removed=first - 1,
-        )
+        self._catalogue.set_session(name, state=STATE, first_sequence=first, removed=first - 1)
+        db = self._journal.db
+        (key,) = db.execute("select key from sessions where session_id = ?", (name,)).fetchone()
+        db.execute(_COUNTERS, (first - 1, 0, key))
         self._wanted.add(name)
         return ImportBegun(exists=False)
 
@@ -190,7 +189,8 @@ class Imports:
         db.executemany(_INSERT, rows)
         tokens = (usage.input, usage.output, usage.input + usage.output)
         counters = (usage.turns, usage.completed, *tokens, usage.requests, usage.cost)
-        db.execute(_GROWN, (last, turn_from, size, *counters, staged.key))
+        db.execute(_COUNTERS, (last, size, staged.key))
+        db.execute(_GROWN, (turn_from, *counters, staged.key))
         return Done()
 
     def finish(self, request: FinishImport) -> SessionRow:
@@ -235,7 +235,7 @@ class Imports:
         if removed < SLICE:
             self._journal.db.execute("delete from sessions where key = ?", (key,))
         else:
-            sql = "update sessions set last_sequence = last_sequence - ? where key = ?"
+            sql = "update counters set last_sequence = last_sequence - ? where session = ?"
             self._journal.db.execute(sql, (removed, key))
         return True
 

@@ -34,13 +34,15 @@ IDS_AT_ONCE: Final = 512
 CALL_OPENED: Final = "tool.call.started"
 CALL_CLOSED: Final = frozenset({"tool.call.completed", "tool.call.failed"})
 
-_LOAD = """select s.key, s.agent_id, s.state, s.generation, s.bytes,
+_LOAD = """select s.key, s.agent_id, s.state, s.generation, coalesce(c.bytes, 0),
     coalesce(t.turn_id, ''), coalesce(t.first_sequence, 0)
-    from sessions s left join turns t on t.session = s.key and t.state = 'open'
+    from sessions s left join counters c on c.session = s.key
+    left join turns t on t.session = s.key and t.state = 'open'
     where s.session_id = ?"""
 _INSERT = """insert into events(session, sequence, event_id, type, turn_id, body, crc)
     values(?, ?, ?, ?, ?, ?, ?)"""
-_COUNTERS = "update sessions set last_sequence = ?, bytes = ? where key = ?"
+# Not an update: the figures of `Totals` count those, and what is appended once for each group.
+_COUNTERS = "insert or replace into counters(session, last_sequence, bytes) values(?, ?, ?)"
 _CALLS = """select body from events where session = ? and sequence >= ?
     and type in ('tool.call.started', 'tool.call.completed', 'tool.call.failed') order by sequence"""
 
@@ -168,7 +170,7 @@ class Journal:
         if not self._rows:
             return
         self.db.executemany(_INSERT, self._rows)
-        counters = [(s.last_sequence, s.bytes, s.key) for s in self._changed.values()]
+        counters = [(s.key, s.last_sequence, s.bytes) for s in self._changed.values()]
         self.db.executemany(_COUNTERS, counters)
         self._appended += len(self._rows)
         self.grown.update(self._changed)

@@ -23,9 +23,10 @@ SANE: Final = 2**40
 LATEST: Final = 2**45
 _encode = msgspec.msgpack.Encoder().encode
 
-_BEHIND: Final = """select key, session_id, last_sequence,
+_COUNTED: Final = "sessions join counters on counters.session = sessions.key"
+_BEHIND: Final = f"""select key, session_id, last_sequence,
     (select max(sequence) from events where session = sessions.key) as seen
-    from sessions where seen > last_sequence or last_sequence >= ?"""
+    from {_COUNTED} where seen > last_sequence or last_sequence >= ?"""
 _HIDING: Final = """select key from sessions where state not in ('importing', 'purging')
     and (select min(sequence) from events where session = sessions.key) < first_sequence"""
 _UNOWNED: Final = (
@@ -46,25 +47,28 @@ _STATES: Final = {
 def mend_counters(connection: sqlite3.Connection, known: dict[int, int]) -> list[str]:
     """Have no session give a sequence again; return what was put right."""
     notes: list[str] = []
+    connection.execute("insert or ignore into counters(session) select key from sessions")
     for key, session_id, last, seen in connection.execute(_BEHIND, (SANE,)).fetchall():
         right = max(seen or 0, last if last < SANE else 0)
-        connection.execute("update sessions set last_sequence = ? where key = ?", (right, key))
+        connection.execute("update counters set last_sequence = ? where session = ?", (right, key))
         notes.append(f"session {session_id}: its last sequence was {last}, is {right}")
     for (key,) in connection.execute(_HIDING).fetchall():
         notes += put_right(connection, key)[1]
     for key, last in known.items():
-        sql = "update sessions set last_sequence = ? where key = ? and last_sequence < ?"
+        sql = "update counters set last_sequence = ? where session = ? and last_sequence < ?"
         connection.execute(sql, (last, key, last))
     connection.execute(
-        "update sessions set last_sequence = delivered where delivered > last_sequence and delivered < ?",
+        "update counters set last_sequence = delivered from sessions"
+        " where key = session and delivered > last_sequence and delivered < ?",
         (SANE,),
     )
     connection.execute(
-        "update sessions set first_sequence = 1"
-        " where first_sequence < 1 or first_sequence > last_sequence + 1"
+        "update sessions set first_sequence = 1 from counters"
+        " where session = key and (first_sequence < 1 or first_sequence > last_sequence + 1)"
     )
     connection.execute(
-        "update sessions set delivered = last_sequence where delivered > last_sequence or delivered < 0"
+        "update sessions set delivered = last_sequence from counters"
+        " where session = key and (delivered > last_sequence or delivered < 0)"
     )
     return notes
 
@@ -78,9 +82,10 @@ def mend(connection: sqlite3.Connection, known: dict[int, int]) -> list[str]:
         "delete from events where key in (select e.key from events e join sessions s"
         " on s.key = e.session where e.sequence < s.first_sequence)"
     )
+    connection.execute("update sessions set removed = first_sequence - 1")
     connection.execute(
-        "update sessions set removed = first_sequence - 1, bytes = coalesce((select"
-        f" sum(length(body) + {EVENT_BYTES}) from events where session = sessions.key), 0)"
+        f"update counters set bytes = coalesce((select sum(length(body) + {EVENT_BYTES})"
+        " from events where events.session = counters.session), 0)"
     )
     connection.execute(
         "update sessions set updated_at = max(created_at, closed_at)"

@@ -30,7 +30,7 @@ _REMOVING = """select key, removed, first_sequence from sessions
     where removed < first_sequence - 1 limit 1"""
 _SIZES = """select sequence, length(body) from events
     where session = ? and sequence > ? and sequence < ? order by sequence limit ?"""
-_CLOSED = """select key, session_id, closed_at, bytes from sessions
+_CLOSED = """select key, session_id, closed_at, bytes from sessions join counters on session = key
     where state = 'closed' and (closed_at, key) > (?, ?)
     order by closed_at, key limit 64"""
 _LEFT = ("messages", "pending")
@@ -68,11 +68,12 @@ class Remains:
 
     def total_bytes(self) -> int:
         """Return what all events take."""
-        return int(self._db.execute("select coalesce(sum(bytes), 0) from sessions").fetchone()[0])
+        return int(self._db.execute("select coalesce(sum(bytes), 0) from counters").fetchone()[0])
 
     def larger_than(self, size: int) -> list[str]:
         """Return the sessions whose events take more."""
-        sql = "select session_id from sessions where bytes > ? and state in ('open', 'closing', 'closed')"
+        sql = """select session_id from counters join sessions on key = session
+            where bytes > ? and state in ('open', 'closing', 'closed')"""
         return [row[0] for row in self._db.execute(sql, (size,))]
 
     def events(self, session: int, after: int) -> list[tuple[int, str, int]]:
@@ -129,8 +130,8 @@ class Remains:
 
     def move_first(self, session: int, first: int, size: int) -> None:
         """Let a log begin later."""
-        sql = "update sessions set first_sequence = ?, bytes = ? where key = ?"
-        self._db.execute(sql, (first, size, session))
+        self._db.execute("update sessions set first_sequence = ? where key = ?", (first, session))
+        self._db.execute("update counters set bytes = ? where session = ?", (size, session))
 
     def forget_turns(self, session: int, cut: Cut) -> None:
         """Delete the rows of turns that go; messages stay, as their clients may send them again."""

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 BATCH: Final = 2_000
 AUTOCHECKPOINT: Final = 4_000
 SANE: Final = 2**40
+# Where a session's last sequence is kept, and was in older formats.
+LAST_SEQUENCE: Final = {
+    "counters": ("session", "last_sequence"),
+    "sessions": ("key", "older_last_sequence"),
+}
 
 _INSERT: Final = """insert or ignore into events(key, session, sequence, event_id, type, turn_id, body, crc)
     values(?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -70,8 +75,8 @@ def _take_rows(connection: sqlite3.Connection, harvest: Harvest) -> dict[int, in
     """Copy all rows but events; return the highest sequence that any version of a session's row knows of."""
     known: dict[int, int] = {}
     for table, columns in harvest.rows(events=False):
-        if table == "sessions":
-            key, last = columns["key"], columns.get("last_sequence")
+        if table in LAST_SEQUENCE:
+            key, last = (columns.get(name) for name in LAST_SEQUENCE[table])
             if isinstance(key, int) and isinstance(last, int) and 0 <= last < SANE:
                 known[key] = max(known.get(key, 0), last)
         names = ", ".join(columns)
@@ -138,10 +143,11 @@ def _proved(found: Found, ids: dict[int, str], keys: dict[str, int]) -> tuple[Va
 
 def lost_ranges(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int]]:
     """Yield (session, first, last) for each run of sequences of which there is no event."""
-    sql = """select s.session_id, s.key, s.first_sequence, s.last_sequence from sessions s
+    sql = """select s.session_id, s.key, s.first_sequence, c.last_sequence
+        from sessions s join counters c on c.session = s.key
         where (select count(*) from events e where e.session = s.key
-            and e.sequence between s.first_sequence and s.last_sequence)
-            <> max(0, s.last_sequence - s.first_sequence + 1)"""
+            and e.sequence between s.first_sequence and c.last_sequence)
+            <> max(0, c.last_sequence - s.first_sequence + 1)"""
     for session_id, key, first, last in connection.execute(sql).fetchall():
         expected = first
         rows = connection.execute(

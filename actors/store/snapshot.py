@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from roost.actors.store.bounds import Counters, counted
-from roost.actors.store.database import APPLICATION_ID, EVENT_BYTES, MIGRATIONS
+from roost.actors.store.database import APPLICATION_ID, COUNTERS, EVENT_BYTES, MIGRATIONS
 from roost.actors.store.remains import HIDDEN
 from roost.actors.store.sealing import is_sealed
 from roost.schemas.session import SessionSpec
@@ -29,14 +29,16 @@ PAGE_BYTES: Final = 2 * 1024 * 1024
 PAGE_SESSIONS: Final = 500
 BUSY_SECONDS: Final = 10.0
 
-_COLUMNS = (
-    "key, session_id, agent_id, spec, state, first_sequence, last_sequence, removed, bytes",
-    # The first format removes nothing: whatever is there is to be seen.
-    "key, session_id, agent_id, spec, state, first_sequence, last_sequence, last_sequence, 0",
+_ROW = "select key, session_id, agent_id, spec, state, first_sequence, "
+_FIRST = _ROW + "last_sequence, last_sequence, 0 from sessions"
+_OLDER = _ROW + "last_sequence, removed, bytes from sessions"
+_NOW = (
+    _ROW
+    + """coalesce(last_sequence, 0), removed, coalesce(bytes, 0)
+    from sessions left join counters on session = key"""
 )
-_SESSIONS = """select {} from sessions where key > ? and state not in ('importing', 'purging')
-    order by key limit ?"""
-_SESSION = "select {} from sessions where session_id = ?"
+_SESSIONS = " where key > ? and state not in ('importing', 'purging') order by key limit ?"
+_SESSION = " where session_id = ?"
 _PAGE = """select sequence, body, crc from events where session = ? and sequence > ? and sequence <= ?
     order by sequence limit ?"""
 
@@ -103,6 +105,8 @@ class Snapshot:
         if self.version > len(MIGRATIONS):
             self.db.close()
             raise NotReadable(f"{path} was written by a newer version of the daemon")
+        # The first format removes nothing: whatever is there is to be seen.
+        self._row = _NOW if self.version >= COUNTERS else _FIRST if self.version == 1 else _OLDER
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +121,7 @@ class Snapshot:
     def sessions(self) -> Iterator[LoggedSession]:
         """Yield every session, in the order in which they were made."""
         after = 0
-        sql = _SESSIONS.format(_COLUMNS[self.version == 1])
+        sql = self._row + _SESSIONS
         while rows := self.db.execute(sql, (after, PAGE_SESSIONS)).fetchall():
             for row in rows:
                 yield _session(self.db, row)
@@ -127,8 +131,7 @@ class Snapshot:
         """Return one session, or None."""
         if session_id.startswith(HIDDEN):
             return None
-        sql = _SESSION.format(_COLUMNS[self.version == 1])
-        row = self.db.execute(sql, (session_id,)).fetchone()
+        row = self.db.execute(self._row + _SESSION, (session_id,)).fetchone()
         return None if row is None else _session(self.db, row)
 
     def page(
@@ -167,12 +170,12 @@ class Snapshot:
 
     def size(self, session: LoggedSession) -> int:
         """Return what the events of a session take in the file."""
-        if self.version > 1:
-            row = self.db.execute("select bytes from sessions where key = ?", (session.key,))
-        else:
+        if self.version == 1:
             sql = "select coalesce(sum(length(body) + ?), 0) from events where session = ?"
-            row = self.db.execute(sql, (EVENT_BYTES, session.key))
-        return int((row.fetchone() or (0,))[0])
+            row = self.db.execute(sql, (EVENT_BYTES, session.key)).fetchone()
+        else:
+            row = self.db.execute(self._row + " where key = ?", (session.key,)).fetchone()
+        return 0 if row is None else int(row[-1])
 
     def _explain(self, session: LoggedSession, expected: int, got: int) -> None:
         row = self.session(session.session_id)

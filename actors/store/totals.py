@@ -20,7 +20,8 @@ MAX_WORK: Final = 4_096
 
 # Sessions that are just coming in, or going, are nobody's yet or any more.
 _SHOWN: Final = "{row}.state not in ('importing', 'purging')"
-_HELD: Final = "({row}.last_sequence - {row}.first_sequence + 1)"
+_LAST: Final = "(select coalesce(max(last_sequence), 0) from counters where session = {row}.key)"
+_HELD: Final = f"({_LAST} - {{row}}.first_sequence + 1)"
 # What a row adds to each figure, by table.
 _COUNTED: Final = {
     "sessions": {
@@ -59,13 +60,20 @@ class Totals:
         connection.execute(f"insert into temp.totals values({marks})", values)
         for table, figures in _COUNTED.items():
             self._watch(table, figures)
-        # What is appended is counted once for each group (`grow`): a trigger would run for each session of it.
+        # What is appended replaces counters, which no trigger sees, and is counted once for each group (`grow`): a trigger
+        # would run for each session of it. An update puts them right.
         self._grown = 0
+        shown = _SHOWN.format(row="sessions")
+        self._trigger(
+            "counters",
+            "update of last_sequence",
+            f"events = events + coalesce((select {shown} from sessions where key = new.session), 0)"
+            " * (new.last_sequence - old.last_sequence)",
+        )
         self._trigger(
             "sessions",
             "update of first_sequence",
-            f"events = events + ({_SHOWN.format(row='old')})"
-            f" * ({_HELD.format(row='new')} - {_HELD.format(row='old')})",
+            f"events = events + ({_SHOWN.format(row='old')}) * (old.first_sequence - new.first_sequence)",
         )
 
     def grow(self, events: int) -> None:
@@ -138,13 +146,9 @@ class Totals:
 
         self._trigger(table, "insert", change(lambda amount: f"+ ({amount.format(row='new')})"))
         self._trigger(table, "delete", change(lambda amount: f"- ({amount.format(row='old')})"))
-        before = {"state": "old.state", "last_sequence": "new.last_sequence"}
-        before["first_sequence"] = "new.first_sequence"
 
         def moved(amount: str) -> str:
-            was = amount
-            for column, value in before.items():
-                was = was.replace(f"{{row}}.{column}", value)
+            was = amount.replace("{row}.state", "old.state").format(row="new")
             return f"+ ({amount.format(row='new')}) - ({was})"
 
         self._trigger(table, "update of state", change(moved))

@@ -36,7 +36,7 @@ COUNTED = """select coalesce(sum(state <> 'closed'), 0), coalesce(sum(state = 'c
     (select count(*) from turns where state = 'open'),
     (select count(*) from pending where state = 'open'),
     (select count(*) from messages where state = 'queued'),
-    (select count(*) from tool_ledger where state = 'running') from sessions
+    (select count(*) from tool_ledger where state = 'running') from sessions join counters on session = key
     where state not in ('importing', 'purging')"""
 
 

@@ -78,8 +78,9 @@ def fill_store(path: Path, *logs: list[Json], ephemeral: bool = False) -> None:
                 " values(?, ?, ?, ?, ?, ?, ?)",
                 (key, *row, seal(key, found.sequence, found.body)),
             )
-        catalogue.set_session(
-            session_id, last_sequence=int(str(events[-1]["sequence"])), bytes=size
+        last = int(str(events[-1]["sequence"]))
+        connection.execute(
+            "update counters set last_sequence = ?, bytes = ? where session = ?", (last, size, key)
         )
     write_meta(connection, "clean", "1")
     connection.execute("commit")

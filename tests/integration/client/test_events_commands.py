@@ -109,8 +109,10 @@ def test_a_reader_that_leaves_ends_an_export_quietly(tmp_path: Path) -> None:
     assert process.wait(LIMIT) == 1
 
 
-@pytest.mark.parametrize("change", ["last_sequence = 33", "first_sequence = 65"])
-def test_an_export_is_whole_whatever_the_counters_in_the_sessions_row_say(
+@pytest.mark.parametrize(
+    "change", ["counters set last_sequence = 33", "sessions set first_sequence = 65"]
+)
+def test_an_export_is_whole_whatever_the_counters_of_its_session_say(
     tmp_path: Path, change: str
 ) -> None:
     home = tmp_path / "home"
@@ -118,7 +120,7 @@ def test_an_export_is_whole_whatever_the_counters_in_the_sessions_row_say(
     events = log("s-one", 161)
     fill_store(home / "store.db", events)
     with contextlib.closing(sqlite3.connect(home / "store.db")) as connection, connection:
-        connection.execute(f"update sessions set {change}")
+        connection.execute(f"update {change}")
     for chosen in ("s-one", "--all"):
         process = start(home, "events", "export", chosen)
         output, _ = process.communicate(timeout=LIMIT)

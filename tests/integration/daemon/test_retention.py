@@ -56,7 +56,8 @@ def settled_first(home: Path, session: str) -> int:
     def settled() -> int:
         database = sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True)
         try:
-            sql = "select first_sequence, bytes, removed from sessions where session_id = ?"
+            sql = """select first_sequence, bytes, removed from sessions join counters on session = key
+                where session_id = ?"""
             first, size, removed = database.execute(sql, (session,)).fetchone()
         finally:
             database.close()
@@ -195,7 +196,7 @@ def test_scenario_20_a_slow_client_overtaken_by_retention_is_told_of_each_event_
         say(client, session, "the end")
         seen, gaps = 0, 0
         database = sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True)
-        sql = "select last_sequence from sessions where session_id = ?"
+        sql = "select last_sequence from counters join sessions on key = session where session_id = ?"
         last = int(database.execute(sql, (session,)).fetchone()[0])
         database.close()
         known = 0

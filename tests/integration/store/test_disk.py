@@ -244,7 +244,7 @@ async def test_a_count_after_a_crash_is_that_of_the_corrected_rows(tmp_path: Pat
         await front.create()
         before = await front.call(session.Count(), session.Counts)
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        connection.execute("update sessions set last_sequence = 0")
+        connection.execute("update counters set last_sequence = 0")
         connection.execute("update meta set value = '0' where key = 'clean'")
         connection.commit()
     async with running_store(tmp_path) as store:

@@ -172,7 +172,7 @@ async def test_the_bound_holds_while_sessions_are_written_and_read(tmp_path: Pat
             watched = await front.watch(session_id)
             assert watched.row.last_sequence == 1 + 15 * 32
             assert watched.row.first_sequence > 200
-        sizes = store.connection.execute("select bytes from sessions").fetchall()
+        sizes = store.connection.execute("select bytes from counters").fetchall()
         assert all(0 < size <= limit for (size,) in sizes)
 
 
@@ -253,8 +253,9 @@ async def test_a_store_killed_in_the_middle_of_it_leaves_a_correct_log(tmp_path:
     database = sqlite3.connect(tmp_path / "store.db")
     assert database.execute("pragma integrity_check").fetchone() == ("ok",)
     counted, real, first, lowest = database.execute(
-        "select s.bytes, sum(length(e.body) + 200), s.first_sequence, min(e.sequence)"
-        " from sessions s join events e on e.session = s.key and e.sequence >= s.first_sequence"
+        "select c.bytes, sum(length(e.body) + 200), s.first_sequence, min(e.sequence)"
+        " from sessions s join counters c on c.session = s.key"
+        " join events e on e.session = s.key and e.sequence >= s.first_sequence"
     ).fetchone()
     assert (counted, first) == (real, lowest)
     turns = (

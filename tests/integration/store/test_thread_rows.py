@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from roost.actors.store import database
-from roost.actors.store.database import open_database
 from roost.actors.store.rescue import rescue
 from roost.schemas import agent, session, turn
 from roost.schemas.base import AgentId, Refused, SessionId, TurnId
@@ -61,32 +59,6 @@ def test_a_file_built_anew_keeps_what_threads_need(tmp_path: Path) -> None:
     book.desk.transact(book.desk.repairs.wipe_ephemeral)
     gone = book.read(session.GetSession(session_id=SessionId("gone")))
     assert isinstance(gone, Refused)
-    book.close()
-
-
-def test_a_damaged_file_of_the_last_format_is_built_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "store.db"
-    newest = database.MIGRATIONS
-    monkeypatch.setattr(database, "MIGRATIONS", newest[:3])
-    old = open_database(path, wal_autocheckpoint=4000)
-    request = create_agent("a", "s")
-    old.execute(
-        "insert into agents(agent_id, created_at, spec) values('a', 7, ?)",
-        (msgspec.msgpack.encode(request.spec),),
-    )
-    old.execute(
-        "insert into sessions(session_id, agent_id, created_at, spec) values('s', 'a', 7, ?)",
-        (msgspec.msgpack.encode(request.session),),
-    )
-    old.close()
-    monkeypatch.setattr(database, "MIGRATIONS", newest)
-    rescue(path, "to see")
-    book = Book(tmp_path)
-    threads = book.read(session.ListThreads(limit=10))
-    assert isinstance(threads, session.Threads)
-    assert [(row.spec.session_id, row.updated_at) for row in threads.threads] == [("s", 7)]
     book.close()
 
 

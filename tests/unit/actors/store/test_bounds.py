@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TURNS = 4
 EVENTS = 1 + TURNS * 12
-LOWER_LAST = "update sessions set last_sequence = 20"
+LOWER_LAST = "update counters set last_sequence = 20"
 HIDE_TURNS = "update sessions set first_sequence = 27"
 HIDE_FIRST = "update sessions set first_sequence = 2"
 # As in an imported log.
@@ -38,7 +38,7 @@ def filled(actor: Actor) -> Actor:
 
 
 def counters(book: Book) -> tuple[int, int]:
-    sql = "select first_sequence, last_sequence from sessions"
+    sql = "select first_sequence, last_sequence from sessions join counters on session = key"
     first, last = book.connection.execute(sql).fetchone()
     return first, last
 
@@ -161,8 +161,9 @@ def purge(actor: Actor) -> None:
 
 
 def fill_an_import(actor: Actor) -> None:
-    sql = "update sessions set state = 'importing', last_sequence = 30, first_sequence = 5"
+    sql = "update sessions set state = 'importing', first_sequence = 5"
     actor.book.connection.execute(sql)
+    actor.book.connection.execute("update counters set last_sequence = 30")
 
 
 def empty(actor: Actor) -> None:

@@ -218,7 +218,7 @@ def test_a_session_is_full_by_bytes_too(small: Book) -> None:
     while FULL not in answers:
         answers = actor.send(actor.draft(delta(actor.session_id, turn_id, "x" * 100_000)))
     assert small.row(actor.session_id).last_sequence < 40
-    (size,) = small.connection.execute("select bytes from sessions").fetchone()
+    (size,) = small.connection.execute("select bytes from counters").fetchone()
     assert 2_900_000 < size < BYTES
 
 

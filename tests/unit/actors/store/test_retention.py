@@ -62,8 +62,9 @@ def close(actor: Actor) -> None:
 
 def size_of(actor: Actor) -> tuple[int, int]:
     """Return what the counter says, and what the rows say, of what a session takes."""
-    sql = """select s.bytes, coalesce((select sum(length(body) + ?) from events e
-        where e.session = s.key), 0) from sessions s where s.session_id = ?"""
+    sql = """select c.bytes, coalesce((select sum(length(body) + ?) from events e
+        where e.session = s.key), 0) from sessions s join counters c on c.session = s.key
+        where s.session_id = ?"""
     row = actor.book.connection.execute(sql, (EVENT_BYTES, actor.session_id)).fetchone()
     return row[0], row[1]
 
@@ -478,7 +479,7 @@ def test_a_file_of_the_first_format_is_measured_as_it_is_brought_up(
     old.executemany(f"{sql} values(?, ?, ?, '', '', ?, 0)", rows)
     old.close()
     new = database.open_database(path, wal_autocheckpoint=1000)
-    sizes = new.execute("select bytes from sessions order by key").fetchall()
+    sizes = new.execute("select bytes from counters order by session").fetchall()
     assert sizes == [(5 * (10 + EVENT_BYTES),), (3 * (100 + EVENT_BYTES),), (0,)]
     new.close()
 

@@ -126,14 +126,14 @@ class Walk:
             if actor.session_id in self.open:
                 assert row.first_sequence <= self.newest[actor.session_id]
         wrong = self.book.connection.execute(
-            "select session_id from sessions s where bytes <> coalesce((select"
+            "select session_id from sessions s join counters on session = key where bytes <> coalesce((select"
             " sum(length(body) + ?) from events e where e.session = s.key"
             " and e.sequence >= s.first_sequence), 0)",
             (EVENT_BYTES,),
         ).fetchall()
         assert wrong == []
         if self.limits.total_bytes:
-            sql = "select coalesce(sum(bytes), 0) from sessions"
+            sql = "select coalesce(sum(bytes), 0) from sessions join counters on session = key"
             (total,) = self.book.connection.execute(sql).fetchone()
             assert self.book.desk.journal.total_bytes == total
 
