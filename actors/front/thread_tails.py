@@ -128,6 +128,8 @@ class ThreadTail:
     def dropped(self, reason: str) -> None:
         """The session is gone: its clients are told, and let go."""
         self._gone = True
+        # Who waits for it to open waits for nothing.
+        self.ready.fail(DaemonError("SESSION_NOT_FOUND", f"session {self.thread_id} is gone"))
         self._tell([ThreadClosed(thread_id=self.thread_id, reason=reason or UNSET)])
         self.closed.resolve(None)
         for feed in list(self.feeds.values()):

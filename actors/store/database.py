@@ -168,7 +168,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             bytes integer not null default 0)""",
         "insert into counters select key, last_sequence, bytes from sessions",
         """create trigger sessions_added after insert on sessions begin
-            insert or ignore into counters(session) values(new.key); end""",
+            insert or replace into counters(session) values(new.key); end""",
         """create trigger sessions_gone after delete on sessions begin
             delete from counters where session = old.key; end""",
         # A column keeps its place, as rows of older formats are told by it.

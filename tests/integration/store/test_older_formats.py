@@ -107,8 +107,15 @@ def test_a_damaged_file_of_an_older_format_is_built_anew_and_its_loss_is_named(
 
 def test_a_session_that_goes_takes_its_counters_with_it(tmp_path: Path) -> None:
     book = Book(tmp_path)
-    book.connection.execute("delete from sessions")
-    assert book.connection.execute("select count(*) from counters").fetchone() == (0,)
+    db = book.connection
+    db.execute("delete from sessions")
+    assert db.execute("select count(*) from counters").fetchone() == (0,)
+    # Whatever is left of another one, a new session begins with its first event.
+    db.execute("insert into counters values(1, 7, 7)")
+    db.execute(
+        "insert into sessions(session_id, agent_id, created_at, spec) values('t', 'a', 1, x'')"
+    )
+    assert db.execute("select * from counters").fetchall() == [(1, 0, 0)]
     book.close()
 
 
