@@ -1,7 +1,7 @@
 """Run the measurements named on the command line, or all but the long ones' repeats; print one table.
 
 Usage: python -P bench/run.py [requests websocket permissions fanout turns creation idle isolation fuzz_events
-       fuzz_requests appends history kills clients search command_output
+       fuzz_requests fuzz_threads appends history kills clients search command_output
        commands sandbox]
 Ends with 1 when a bound is missed.
 """
@@ -24,6 +24,7 @@ from bench import (
     fanout,
     fuzz_events,
     fuzz_requests,
+    fuzz_threads,
     history,
     isolation,
     kills,
@@ -52,6 +53,7 @@ QUESTIONS: dict[str, Callable[[], list[Figure]]] = {
     "isolation": isolation.run,
     "fuzz_events": fuzz_events.run,
     "fuzz_requests": fuzz_requests.run,
+    "fuzz_threads": fuzz_threads.run,
     "appends": appends.run,
     "history": history.run,
     "kills": kills.run,

@@ -138,6 +138,12 @@ class Approvals(Table, frozen=True, kw_only=True):
     timeout: Seconds
 
 
+class Threads(Table, frozen=True, kw_only=True):
+    """The thread door."""
+
+    announce: bool
+
+
 class Tools(Table, frozen=True, kw_only=True):
     """The tools of agents."""
 
@@ -243,6 +249,7 @@ class Settings(Table, frozen=True, kw_only=True):
     retention: Retention
     agents: Agents
     approvals: Approvals
+    threads: Threads
     tools: Tools
     processes: Processes
     timeouts: Timeouts

@@ -37,7 +37,7 @@ class SessionRow(Message, frozen=True, kw_only=True, tag="session.row"):
     `updated_at` moves when a turn begins or ends and when the session closes; `preview` is the beginning of the first
     message that clients are shown. `turn_id` is the open turn, or the one that was promised and has not begun (also of a
     session that only has messages without a promised turn it is empty, though its `status` is `running`); `cancelling`
-    says that it has been asked to stop.
+    says that it has been asked to stop. One that is `waiting` waits for a decision (`to_decide`), an answer, or both.
     """
 
     spec: SessionSpec
@@ -57,6 +57,8 @@ class SessionRow(Message, frozen=True, kw_only=True, tag="session.row"):
     preview: str = ""
     turn_id: str = ""
     cancelling: bool = False
+    to_decide: bool = False
+    to_answer: bool = False
 
 
 class CreateSession(Message, frozen=True, kw_only=True, tag="session.create"):

@@ -38,7 +38,7 @@ class AppClientInfo(ThreadParams, frozen=True, kw_only=True):
 class AppClientCapabilities(ThreadParams, frozen=True, kw_only=True):
     """What the client wants.
 
-    `line_bytes`, which no schema has, is how long a line of a page of items should be at most; 0: as long as a page is.
+    `line_bytes`, which no schema has, is how long a line that the client gets is at most; 0: as long as it is.
     """
 
     experimental_api: bool = False
@@ -136,11 +136,15 @@ class TurnSteerParams(ThreadParams, frozen=True, kw_only=True):
     unpublished: ClassVar[tuple[str, ...]] = ("clientMessageId", "expectedTurnId")
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it does not say which turn."""
+        """Raise ValueError if it does not say which turn, or says two."""
+        expected = self.expected_turn_id
         if self.turn_id is _ABSENT:
-            if self.expected_turn_id is None:
+            if expected is None:
                 raise ValueError("requires turnId")
-            msgspec.structs.force_setattr(self, "turn_id", self.expected_turn_id)
+            msgspec.structs.force_setattr(self, "turn_id", expected)
+        elif expected not in (None, self.turn_id):
+            both = f"turnId '{self.turn_id[:40]}' and expectedTurnId '{str(expected)[:40]}'"
+            raise ValueError(f"{both} are not the same turn")
 
 
 class ApprovalResolveParams(ThreadParams, frozen=True, kw_only=True):

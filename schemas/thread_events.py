@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
     """What is read of every event."""
 
     id: str
@@ -22,11 +22,25 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
         return round(self.timestamp * 1000)
 
 
-class SeenTokens(msgspec.Struct, frozen=True, kw_only=True):
+class SeenTokens(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens that a step has used."""
 
     input: int
     output: int
+
+
+class SeenSaid(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is read of the metadata of a person's message, whatever its type."""
+
+    display: object = msgspec.field(default=UNSET, name="displayUserMessage")
+    input: object = UNSET
+    model: object = UNSET
+
+
+class SeenMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is read of the metadata of an agent's message."""
+
+    final: object = UNSET
 
 
 class SeenCreated(Seen, frozen=True, kw_only=True, tag="session.created"):
@@ -41,7 +55,7 @@ class SeenUserMessage(Seen, frozen=True, kw_only=True, tag="user.message"):
     """A person's message."""
 
     content: str
-    metadata: dict[str, object] = {}
+    metadata: SeenSaid = SeenSaid()
 
 
 class SeenAudio(Seen, frozen=True, kw_only=True, tag="user.audio.chunk"):
@@ -86,7 +100,7 @@ class SeenMessage(Seen, frozen=True, kw_only=True, tag="agent.message.completed"
 
     content: str
     tokens: SeenTokens | None = None
-    metadata: dict[str, object] = {}
+    metadata: SeenMark = SeenMark()
 
 
 class SeenExhausted(Seen, frozen=True, kw_only=True, tag="agent.turn.exhausted"):

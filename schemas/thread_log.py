@@ -61,3 +61,22 @@ class FoundPending(Message, frozen=True, kw_only=True, tag="thread.found_pending
     """The answer to `FindPending`."""
 
     row: PendingRow | None = None
+
+
+class FindTurn(Message, frozen=True, kw_only=True, tag="thread.find_turn"):
+    """Call front → store: where a turn is, by its id. Answered with `FoundTurn`; refused `SESSION_NOT_FOUND`."""
+
+    session_id: SessionId
+    turn_id: str
+
+
+class FoundTurn(Message, frozen=True, kw_only=True, tag="thread.found_turn"):
+    """The answer to `FindTurn`.
+
+    `first_sequence` is the turn's first event, 0 if it has none, or none that is kept and counts. Of a turn that is yet to
+    begin there are `input`, the texts that it begins with, and its `model` if it has one of its own.
+    """
+
+    first_sequence: int = 0
+    input: tuple[str, ...] = ()
+    model: str = ""

@@ -108,7 +108,7 @@ class ToolCallDelta(Told, frozen=True, kw_only=True):
 
 
 class ApprovalRequestParams(Told, frozen=True, kw_only=True):
-    """`approval/requested`, and the request `approval/request`."""
+    """`approval/requested`, and the request `approval/request`; `truncated`: its arguments are longer than the line."""
 
     thread_id: str
     turn_id: str
@@ -120,6 +120,7 @@ class ApprovalRequestParams(Told, frozen=True, kw_only=True):
     arguments: object = UNSET
     risk: str | UnsetType = UNSET
     expires_at_ms: int | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
 
 
 class ApprovalResolved(Told, frozen=True, kw_only=True):

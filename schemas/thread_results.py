@@ -21,7 +21,7 @@ ItemType = Literal[
     "handoff",
     "runStatus",
 ]
-ActiveFlag = Literal["waitingOnApproval", "cancelling"]
+ActiveFlag = Literal["waitingOnApproval", "waitingOnUserInput", "cancelling"]
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,7 +51,7 @@ class TurnError(Shown, frozen=True, kw_only=True):
 
 
 class AppThread(Shown, frozen=True, kw_only=True):
-    """A thread. `active_turn_id` is there if its status is `running`; the last two members are additions."""
+    """A thread. `active_turn_id` is there if its status is `running`; the last three members are additions."""
 
     id: str
     title: str | UnsetType = UNSET
@@ -65,10 +65,11 @@ class AppThread(Shown, frozen=True, kw_only=True):
     active_turn_id: str | UnsetType = UNSET
     preview: str | UnsetType = UNSET
     active_flags: tuple[ActiveFlag, ...] | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
 
 
 class AppTurn(Shown, frozen=True, kw_only=True):
-    """A turn; `run_id` is its own id."""
+    """A turn; `run_id` is its own id. `truncated`: it is longer than the client's line, and its texts are cut."""
 
     id: str
     thread_id: str
@@ -80,10 +81,11 @@ class AppTurn(Shown, frozen=True, kw_only=True):
     token_usage: TokenUsage | UnsetType = UNSET
     model: str | UnsetType = UNSET
     error: TurnError | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
 
 
 class AppItem(Shown, frozen=True, kw_only=True):
-    """An item; of an `agentMessage` the text is also at the top."""
+    """An item; of an `agentMessage` the text is also at the top. `truncated` as of a turn."""
 
     id: str
     run_event_id: str
@@ -94,6 +96,7 @@ class AppItem(Shown, frozen=True, kw_only=True):
     content: object = UNSET
     turn_id: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
 
 
 class AppModelInfo(Shown, frozen=True, kw_only=True):
@@ -207,9 +210,10 @@ class ApprovalResolveResponse(Shown, frozen=True, kw_only=True):
 
 
 class ModelListResponse(Shown, frozen=True, kw_only=True):
-    """The result of `model/list`."""
+    """The result of `model/list`; `truncated`: there are more than fit into the client's line."""
 
     models: tuple[AppModelInfo, ...]
+    truncated: bool | UnsetType = UNSET
 
 
 class SchemaExportResponse(Shown, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ FrontToStore = (
     | archive.AbortImport
     | thread_log.ReadItems
     | thread_log.FindPending
+    | thread_log.FindTurn
 )
 StoreToFront = (
     Published
@@ -81,6 +82,7 @@ StoreToFront = (
     | archive.ImportBegun
     | thread_log.ItemEvents
     | thread_log.FoundPending
+    | thread_log.FoundTurn
     | Done
     | Refused
 )

@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import trio
 
-from roost.schemas.base import Message
-from roost.schemas.frame import HEADER, MAX_REF, REPLY, FrameReader, FrameTooLarge
+from roost.schemas.base import Message, Refused
+from roost.schemas.frame import (
+    DEFAULT_LIMIT,
+    HEADER,
+    MAX_REF,
+    REPLY,
+    FrameReader,
+    FrameTooLarge,
+)
 from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
 
 if TYPE_CHECKING:
@@ -85,6 +92,7 @@ class Link:
         self._dirty = False
         self._blocked = False
         self._drained: trio.Event | None = None
+        self._refused = 0
         poller.add(self)
 
     def fileno(self) -> int:
@@ -105,20 +113,36 @@ class Link:
         self._queue(b"".join((HEADER.pack(size, 0), *parts)))
 
     def reply(self, ref: int, message: Message) -> None:
-        """Queue the answer to the call `ref`; nothing for 0. Raises `LinkFull` as `cast` does."""
-        if ref:
-            self._push(ref | REPLY, message)
+        """Queue the answer to the call `ref`; nothing for 0. Raises `LinkFull` as `cast` does.
+
+        What cannot be written down, or is longer than any frame, is refused instead: that call fails, and only that one.
+        """
+        if not ref or self.closed:
+            return
+        try:
+            body = _encoder.encode(message)
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, the one who asked is to hear so
+            _log.exception("%s cannot be sent to %s", type(message).__name__, self.name)
+            body = _encoder.encode(Refused(code="INTERNAL", message="internal error"))
+        if len(body) > DEFAULT_LIMIT:
+            body = _encoder.encode(self._too_large("ANSWER_TOO_LARGE", message, len(body)))
+        self._queue(HEADER.pack(len(body), ref | REPLY) + body)
 
     def call_nowait(self, message: Message, on_answer: OnAnswer) -> int:
         """Queue a call and return its number; `on_answer` gets the answer, or `ActorGone`, exactly once.
 
-        `forget` drops it. Raises `LinkFull` as `cast` does; on a closed link `on_answer` is called at once.
+        `forget` drops it. Raises `LinkFull` as `cast` does; on a closed link `on_answer` is called at once, and with a
+        `Refused` if the call is longer than any frame.
         """
         if self.closed:
             on_answer(ActorGone(f"{self.name} is gone"))
             return 0
+        body = _encoder.encode(message)
+        if len(body) > DEFAULT_LIMIT:
+            on_answer(self._too_large("REQUEST_TOO_LARGE", message, len(body)))
+            return 0
         self._last_ref = ref = self._last_ref % MAX_REF + 1
-        self._push(ref, message)
+        self._queue(HEADER.pack(len(body), ref) + body)
         self._calls[ref] = on_answer
         return ref
 
@@ -161,11 +185,18 @@ class Link:
         self._queue_bytes = queue_bytes
 
     async def drained(self) -> None:
-        """Wait until at most half of the queue is used, or the link is closed."""
-        while self.queued > self._queue_bytes // 2 and not self.closed:
+        """Wait until at most half of the queue is used and what was refused last fits, or the link is closed."""
+        while self._is_too_full() and not self.closed:
             if self._drained is None:
                 self._drained = trio.Event()
             await self._drained.wait()
+        self._refused = 0
+
+    def _is_too_full(self) -> bool:
+        if self.queued > self._queue_bytes // 2:
+            return True
+        # Or else who sends it again at once would be refused again, for ever.
+        return bool(self.queued) and self.queued + self._refused > self._queue_bytes
 
     def pass_handle(self, message: Message, handle: socket.socket | int) -> None:
         """Queue a message with one file descriptor, which is closed here once it is sent (or the link is closed)."""
@@ -264,11 +295,21 @@ class Link:
             body = _encoder.encode(message)
             self._queue(HEADER.pack(len(body), ref) + body)
 
+    def _too_large(self, code: str, message: Message, size: int) -> Refused:
+        """Return what is said instead of a message that the other side could not read."""
+        name = type(message).__name__
+        _log.error("%s for %s has %d bytes, more than a frame holds", name, self.name, size)
+        what = "an answer" if code == "ANSWER_TOO_LARGE" else "a request"
+        text = f"{what} inside the daemon has {size} bytes, and may have {DEFAULT_LIMIT}"
+        data = msgspec.json.encode({"limit": DEFAULT_LIMIT, "size": size})
+        return Refused(code=code, message=text, data=data)
+
     def _queue(self, frame: bytes) -> None:
         if self.closed:
             return
         size = len(frame)
         if self.queued + size > self._queue_bytes and self.queued:
+            self._refused = size
             raise LinkFull(f"{self.name} does not read: {self.queued} bytes wait")
         self._out.append(frame)
         self.queued += size

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,9 @@ def pytest_configure() -> None:
 
     What a daemon sends to its client is checked from here on.
     """
-    # A background job of a shell has it ignored, and so would all that is started here.
+    # A background job of a shell has these ignored, and so would all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     # Last, so that an installed daemon comes before the checkout.
     sys.path.append(str(Path(__file__).parents[1]))
     if sys.platform == "linux":
@@ -46,3 +48,17 @@ def no_process_left_behind() -> Iterator[None]:
     """Fail the test that leaves a child process running or a zombie unreaped."""
     with none_left_behind():
         yield
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An empty folder for a daemon; its path is short, since a socket's address is."""
+    with tempfile.TemporaryDirectory(prefix="roost-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def shared_home() -> Iterator[Path]:
+    """One for the daemon of a module."""
+    with tempfile.TemporaryDirectory(prefix="roost-", ignore_cleanup_errors=True) as path:
+        yield Path(path)

@@ -156,13 +156,17 @@ class AgentTurns:
         thinker: Thinker,
         parked: OpenTurn | None,
     ) -> Runner:
+        wrong = folder_fault(around.cwd)
+        if wrong:
+            return _NoRunner(wrong, "CWD_UNUSABLE")
         if thinker.provider == SCRIPT:
             state, steers = (parked.runner_state, parked.steers) if parked else (b"", ())
             return ScriptRunner(message.metadata, message.text, state, steers)
         provider = self._settings.providers.get(thinker.provider)
         if provider is None:
             name = thinker.provider
-            return _NoRunner(f"There is no provider {name!r} in the configuration")
+            text = f"There is no provider {name!r} in the configuration"
+            return _NoRunner(text, "PROVIDER_NOT_FOUND")
         whole = provider.request_timeout * (1 + provider.max_retries) + ANSWER_ROOM
         return LlmRunner(
             self._models,
@@ -182,17 +186,31 @@ class AgentTurns:
 
 
 class _NoRunner:
-    """Stands where the configuration names nothing that could think."""
+    """Stands where nothing can think: the configuration names nothing, or there is no folder to work in."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, code: str) -> None:
         self._why = why
+        self._code = code
 
     def steer(self, message: QueuedMessage) -> None:
         """Do nothing with it."""
 
     async def think(self, results: tuple[CallResult, ...], sink: Sink) -> Thought:
         """Fail the turn."""
-        raise RunnerFailed(self._why[:200], code="PROVIDER_NOT_FOUND", outcome="not_started")
+        raise RunnerFailed(self._why[:200], code=self._code, outcome="not_started")
+
+
+def folder_fault(cwd: str) -> str:
+    """Return why an agent cannot work in a folder, which the thread door does not look at when a thread is made; or nothing."""
+    shown = cwd if len(cwd) <= 100 else f"{cwd[:100]}…"
+    if not os.path.isabs(cwd):
+        return f"The working folder is not an absolute path: {shown}"
+    # A name with a zero byte in it is none.
+    if "\0" in cwd or not os.path.isdir(cwd):
+        return f"The working folder does not exist: {shown}"
+    if not os.access(cwd, os.R_OK | os.X_OK):
+        return f"The working folder is not accessible: {shown}"
+    return ""
 
 
 def command_environment(env: Mapping[str, str], settings: Settings) -> dict[str, str]:

@@ -14,6 +14,7 @@ from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError
 from roost.actors.client.events import clean, read_event
 from roost.actors.client.lookup import find_agent, find_session, list_agents, list_sessions
+from roost.actors.client.options import named, not_empty
 from roost.actors.client.render import Terminal, format_age, print_table, show
 from roost.actors.client.replies import Agent, Attached, Logs, Session, Stats, Stopped
 
@@ -111,7 +112,7 @@ def _row(line: AgentLine) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("agent")
+@click.argument("agent", callback=not_empty)
 @click.option("--reason", default="stopped by the user", help="What the log says.")
 @pass_context
 def stop(context: Context, agent: str, reason: str) -> None:
@@ -127,7 +128,7 @@ def stop(context: Context, agent: str, reason: str) -> None:
 
 
 @click.command()
-@click.argument("agent", default="")
+@click.argument("agent", required=False, callback=named)
 @click.option("-f", "--follow", is_flag=True, help="Go on as more comes.")
 @click.option("--process", is_flag=True, help="What the agent's process said on standard error.")
 @click.option("--daemon", is_flag=True, help="The daemon's own log.")

@@ -9,12 +9,13 @@ import click
 import msgspec
 import trio
 
+from roost.actors.client.autostart import ensure_daemon
 from roost.actors.client.connection import open_connection
 from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError, RpcError
 from roost.actors.client.events import ApprovalAsked, QuestionAsked, describe_call, read_event
-from roost.actors.client.launch import ensure_daemon
 from roost.actors.client.lookup import list_sessions, match_id
+from roost.actors.client.options import named
 from roost.actors.client.render import print_table
 from roost.actors.client.replies import Attached, Decided
 from roost.actors.client.talk_commands import client_name
@@ -33,7 +34,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 
 
 @click.command()
-@click.argument("request", default="")
+@click.argument("request", required=False, callback=named)
 @click.option(
     "--scope",
     type=click.Choice(["once", "session", "agent"]),
@@ -51,7 +52,7 @@ def approve(context: Context, request: str, scope: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("request", default="")
+@click.argument("request", required=False, callback=named)
 @click.option("--reason", help="Why not; the agent is told.")
 @JSON
 @pass_context

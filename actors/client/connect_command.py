@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roost.actors.client.autostart import ensure_daemon
 from roost.actors.client.bridge import Bridge
 from roost.actors.client.context import Context, pass_context
 from roost.actors.client.errors import ClientError
-from roost.actors.client.launch import ensure_daemon
 
 if TYPE_CHECKING:
     from roost.actors.client.greeting import Greeting

@@ -10,17 +10,18 @@ import click
 import msgspec
 import trio
 
+from roost.actors.client.autostart import PROBE_TIMEOUT
 from roost.actors.client.connection import open_connection
 from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError
 from roost.actors.client.launch import (
-    PROBE_TIMEOUT,
     exec_daemon,
     probe,
     start_daemon,
     stop_daemon,
 )
 from roost.actors.client.lookup import list_sessions
+from roost.actors.client.options import finite
 from roost.actors.client.render import format_duration, format_size, tree_lines
 from roost.actors.client.replies import Reloaded, Stats
 from roost.config.errors import HomeError, SettingsError
@@ -29,7 +30,7 @@ from roost.config.load import load_settings, parse_overrides
 from roost.config.paths import prepare_home
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from roost.actors.client.connection import Connection
     from roost.config.files import DaemonFile
@@ -56,6 +57,21 @@ SET = click.option(
 WAIT_STEP = 0.5
 
 
+def _check_settings(home: Home, overrides: Mapping[str, str]) -> None:
+    """Refuse settings with which no daemon would start, before one is stopped for them.
+
+    Raises:
+        click.UsageError: it is one of the options.
+        SettingsError: it is in the file or the environment.
+    """
+    try:
+        load_settings(home, os.environ, overrides)
+    except SettingsError as error:
+        if str(error).startswith("--set"):
+            raise click.UsageError(str(error)) from None
+        raise
+
+
 @click.command()
 @click.option("--foreground", is_flag=True, help="Stay here, for a terminal or a service manager.")
 @SET
@@ -63,11 +79,11 @@ WAIT_STEP = 0.5
 def up(context: Context, foreground: bool, overrides: dict[str, str]) -> None:
     """Start the daemon and wait until it is ready."""
     home = context.home
+    _check_settings(home, overrides)
     if foreground:
         exec_daemon(home, overrides)
     state = context.run(lambda: probe(home))
     if state.ready and state.root is not None:
-        load_settings(home, os.environ, overrides)
         click.echo(f"a daemon already runs in {home.path} (pid {state.root.pid})")
         if overrides:
             click.echo("it keeps its settings; `roost restart --set …` changes them", err=True)
@@ -77,7 +93,13 @@ def up(context: Context, foreground: bool, overrides: dict[str, str]) -> None:
 
 
 @click.command()
-@click.option("--timeout", type=float, default=None, help="Seconds until it is killed.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    callback=finite,
+    default=None,
+    help="Seconds until it is killed.",
+)
 @pass_context
 def down(context: Context, timeout: float | None) -> None:
     """Stop the daemon; agents and sessions are kept."""
@@ -95,6 +117,7 @@ def down(context: Context, timeout: float | None) -> None:
 def restart(context: Context, wait: bool, overrides: dict[str, str]) -> None:
     """Stop the daemon and start it again."""
     home = context.home
+    _check_settings(home, overrides)
 
     async def main() -> int:
         if wait and (await probe(home)).ready:

@@ -10,13 +10,15 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
-from roost.actors.client.context import Context, RoostGroup, output_bytes, pass_context
+from roost.actors.client.context import Context, RoostGroup, pass_context
 from roost.actors.client.errors import ClientError
 from roost.actors.client.events import clean
 from roost.actors.client.export import choose, open_snapshot, write_sessions
 from roost.actors.client.importing import Importer
 from roost.actors.client.log_lines import STDIN, judge_line, open_input, read_lines
+from roost.actors.client.options import all_named, named, not_empty
 from roost.actors.client.outfile import ended_by_sigterm, new_file
+from roost.actors.client.standard_files import output_bytes
 from roost.actors.client.tail import tail_session
 
 if TYPE_CHECKING:
@@ -35,9 +37,9 @@ def events() -> None:
 
 
 @events.command()
-@click.argument("session", nargs=-1)
+@click.argument("session", nargs=-1, callback=all_named)
 @click.option("--all", "every", is_flag=True, help="Every session.")
-@click.option("--agent", default="", help="Only sessions of this agent.")
+@click.option("--agent", callback=named, help="Only sessions of this agent.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events behind this one.")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), help="A file; else standard output."
@@ -183,7 +185,7 @@ def _say_text(_object: dict[str, object], text: str) -> None:
 
 
 @events.command()
-@click.argument("session")
+@click.argument("session", callback=not_empty)
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=10, help="The last so many.")
 @click.option("--after", type=click.IntRange(min=0), help="Instead, all behind this event.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as more comes.")

@@ -11,14 +11,12 @@ import click
 from roost.actors.client.context import Context, pass_context
 from roost.actors.client.errors import RpcError
 from roost.actors.client.events import clean
-from roost.actors.client.exec_files import Input
 from roost.actors.client.exec_params import (
     environment_for,
-    read_policy,
+    policy_for,
     spawn_status,
     start_params,
 )
-from roost.actors.client.exec_run import Execution
 from roost.actors.client.exec_terminal import INPUT
 
 if TYPE_CHECKING:
@@ -72,18 +70,22 @@ def exec_command(
 ) -> None:
     """Run a command through the daemon as if it were started here.
 
-    The exit status is the command's, 128+N when signal N ended it, 126 or 127 if it cannot be started. Ctrl-C ends it,
-    a second time without waiting; with -t it is a key like any other.
+    The exit status is the command's, 128+N when signal N ended it, 126 or 127 if it cannot be started. SIGINT (Ctrl-C),
+    SIGTERM and SIGHUP end it: it gets SIGTERM, then SIGKILL, and the status is 130, 143 or 129. One more leaves
+    without waiting. With -t keys, Ctrl-C too, and SIGINT go to the program.
     """
     params = start_params(
         argv,
         cwd=os.path.abspath(cwd or os.getcwd()),
         environment=environment_for(variables, os.environ, tty=tty),
-        policy=read_policy(sandbox),
+        policy=policy_for(sandbox),
         timeout=timeout,
     )
 
     async def main(connection: Connection) -> int:
+        from roost.actors.client.exec_files import Input
+        from roost.actors.client.exec_run import Execution
+
         source = Input(INPUT) if tty or interactive else None
         execution = Execution(connection, params, source=source, tty=tty)
         try:

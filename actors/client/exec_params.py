@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from roost.actors.client.errors import ClientError
 from roost.actors.client.replies import Reply
+from roost.actors.sandbox.policy import TYPES, PolicyError, read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 # The only command of its connection.
 PROCESS_ID: Final = "exec"
-POLICIES: Final = ("dangerFullAccess", "externalSandbox", "readOnly", "workspaceWrite")
 PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV")
 OF_A_TERMINAL: Final = ("TERM", "COLORTERM")
 
 BY_SIGNAL: Final = 128
+ENDED: Final = (BY_SIGNAL + signal.SIGTERM, BY_SIGNAL + signal.SIGKILL)
 TIMED_OUT: Final = 124
 CANNOT_RUN: Final = 126
 NOT_FOUND: Final = 127
+_ALLOWED: Final = f"allowed are {', '.join(TYPES)}, or a JSON object whose type is one of them"
 SPAWN_FAILED: Final = "failed to spawn command"
 
 
@@ -60,8 +61,11 @@ def start_params(
     """Return the parameters for a command whose output is streamed without a bound.
 
     Raises:
-        click.UsageError: something in it is not UTF-8, which no request can carry, or the time is no number.
+        click.UsageError: the command has no name, something in it is not UTF-8, which no request can carry, or the time
+            is no number.
     """
+    if not argv[0]:
+        raise click.UsageError("the command is empty; it is the name of a program or a path")
     if timeout is not None and math.isnan(timeout):
         raise click.UsageError("--timeout is a number of seconds")
     for text in (*argv, cwd, *environment, *(value or "" for value in environment.values())):
@@ -127,22 +131,30 @@ def environment_for(
     return environment
 
 
-def read_policy(text: str) -> dict[str, object]:
-    """Return the sandbox policy that a name or a JSON object means.
+def policy_for(text: str) -> dict[str, object]:
+    """Return the sandbox policy that a name or a JSON object means, as the daemon takes it.
 
     Raises:
-        click.UsageError: it is neither.
+        click.UsageError: it is neither, or an object that is no policy.
     """
-    if text.lstrip().startswith("{"):
-        try:
-            return cast("dict[str, object]", json.loads(text))
-        except ValueError as error:
-            raise click.UsageError(f"--sandbox is no JSON: {error}") from None
-    name = _plain(text)
-    for policy in POLICIES:
-        if _plain(policy) == name:
-            return {"type": policy}
-    raise click.UsageError(f"--sandbox is one of {', '.join(POLICIES)}, or a JSON object")
+    check_text(text)
+    if not text.lstrip().startswith("{"):
+        return {"type": _policy_type(text)}
+    try:
+        policy = msgspec.json.decode(text, type=dict[str, object])
+        read_policy(policy)
+    except PolicyError as error:
+        raise click.UsageError(f"--sandbox: {error}; {_ALLOWED}") from None
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--sandbox is no JSON: {error}") from None
+    return policy
+
+
+def _policy_type(text: str) -> str:
+    for kind in TYPES:
+        if _plain(kind) == _plain(text):
+            return kind
+    raise click.UsageError(f"--sandbox: there is no policy {text!r}; {_ALLOWED}")
 
 
 def _plain(name: str) -> str:
@@ -157,11 +169,16 @@ def exit_status(result: CommandResult, passed_on: int | None) -> int:
     """
     if result.timed_out:
         return TIMED_OUT
+    if passed_on is not None and _was_ended(result):
+        return BY_SIGNAL + passed_on
     if not result.signal and result.exit_code >= 0:
         return result.exit_code & 0xFF
-    if passed_on is not None:
-        return BY_SIGNAL + passed_on
     return _by_signal(result)
+
+
+def _was_ended(result: CommandResult) -> bool:
+    """Return whether a signal ended it, which in some sandboxes shows in the exit code alone, as behind a shell."""
+    return bool(result.signal) or result.exit_code < 0 or result.exit_code in ENDED
 
 
 def _by_signal(result: CommandResult) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LINE_BYTES: Final = 60_000
-"""Shorter than what they read, since one line may be longer than the door is asked for by what it cannot split."""
+"""A little less than what they read."""
 MEMBER: Final = "roost.lineBytes"
 MAX_GREETING: Final = 65_536
 
@@ -54,7 +54,8 @@ class Greeting:
         if message.get("method") != "initialize":
             return line
         self._over = True
-        if "clientInfo" not in params or not _is_object(params.get("capabilities", {})):
+        given = params.get("capabilities")
+        if "clientInfo" not in params or not (given is None or _is_object(given)):
             return line
         said = {MEMBER: LINE_BYTES, **_object(params.get("capabilities"))}
         return msgspec.json.encode({**message, "params": {**params, "capabilities": said}})

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 import trio
 
-from roost.actors.client.connection import open_connection, peer_of_socket
-from roost.actors.client.errors import ClientError, NotRunning
-from roost.actors.client.replies import Readiness
+from roost.actors.client.autostart import ask_readiness
+from roost.actors.client.connection import peer_of_socket
+from roost.actors.client.errors import ClientError
+from roost.actors.client.standard_files import open_outputs
 from roost.config.errors import ConfigError, HomeError
 from roost.config.files import lock_is_held, read_daemon_file
 from roost.config.load import load_settings
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 GUARD = "roost.supervisor.guard"
 POLL = 0.025
-PROBE_TIMEOUT = 2.0
 KILL_WAIT = 2.0
 GUARD_WAIT = 2.0
 CLOCK_SLACK = 2.0
@@ -58,6 +58,7 @@ def exec_daemon(home: Home, overrides: Mapping[str, str]) -> NoReturn:
     load_settings(home, os.environ, overrides)
     sys.stdout.flush()
     sys.stderr.flush()
+    open_outputs()
     os.execve(sys.executable, daemon_argv(home, overrides), child_env())
 
 
@@ -84,12 +85,10 @@ def find_root(home: Home) -> ProcessId | None:
 async def probe(home: Home) -> DaemonState:
     """Return what is known of the daemon of a home, after asking it once."""
     root = find_root(home)
-    try:
-        async with open_connection(home, within=PROBE_TIMEOUT) as connection:
-            answer = await connection.call("health.ready", {}, Readiness, within=PROBE_TIMEOUT)
-    except ClientError:
+    ready = await ask_readiness(home)
+    if ready is None:
         return DaemonState(root=root)
-    return DaemonState(root=root or find_root(home), ready=answer.ready)
+    return DaemonState(root=root or find_root(home), ready=ready)
 
 
 async def start_daemon(home: Home, overrides: Mapping[str, str]) -> DaemonState:
@@ -220,24 +219,3 @@ async def _wait_ended(process: ProcessId, within: float) -> bool:
                 return True
             await trio.sleep(POLL)
     return False
-
-
-def autostart_enabled(environ: Mapping[str, str]) -> bool:
-    """Return whether commands may start a daemon: unless ROOST_AUTOSTART says no."""
-    value = environ.get("ROOST_AUTOSTART", environ.get("ROOST_DAEMON_AUTOSTART", "1"))
-    return value.strip().lower() not in {"0", "false", "off", "no"}
-
-
-async def ensure_daemon(home: Home) -> bool:
-    """Make sure that a daemon runs; return whether one had to be started.
-
-    Raises:
-        NotRunning: none runs, and commands may not start one.
-        ConfigError, ClientError: as `start_daemon`.
-    """
-    if (await probe(home)).ready:
-        return False
-    if not autostart_enabled(os.environ):
-        raise NotRunning(f"no daemon runs in {home.path}; start one with `roost up`")
-    await start_daemon(home, {})
-    return True

@@ -8,9 +8,9 @@ import shlex
 import tempfile
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
-from roost.actors.client.context import standard_input
 from roost.actors.client.errors import ClientError
 from roost.actors.client.events import clean
+from roost.actors.client.standard_files import standard_input
 from roost.schemas.validation import Verdict, judge
 
 if TYPE_CHECKING:

@@ -51,6 +51,9 @@ def search(context: Context, query: str, roots: Sequence[str], as_json: bool) ->
     absolute = [os.path.abspath(root) for root in roots or (".",)]
     for text in (query, *absolute):
         _check_text(text)
+    for root in roots:
+        if not os.path.isdir(root):
+            raise click.UsageError(f"there is no folder {_clean(root)}")
 
     async def ask(connection: Connection) -> bytes:
         return await connection.call_raw("fs.fuzzy_search", {"query": query, "roots": absolute})

@@ -16,12 +16,13 @@ import click
 import trio
 
 from roost.actors.client.connection import open_connection
-from roost.actors.client.context import INTERRUPTED, output_bytes
+from roost.actors.client.context import INTERRUPTED
 from roost.actors.client.errors import ClientError, Disconnected, NotRunning, RpcError
 from roost.actors.client.events import clean
 from roost.actors.client.export import find_logged, open_snapshot
 from roost.actors.client.outfile import TERMINATED
 from roost.actors.client.replies import Attached
+from roost.actors.client.standard_files import output_bytes
 from roost.actors.client.talk_commands import client_name
 from roost.actors.store.snapshot import Broken, Gone, stored_line
 

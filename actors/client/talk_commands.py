@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.actors.client.context import Context, pass_context, print_json, standard_input
+from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError, RpcError
 from roost.actors.client.interactive import Conversation, new_message_id
 from roost.actors.client.lookup import find_session
+from roost.actors.client.options import named, not_empty
 from roost.actors.client.prompts import open_stdin
 from roost.actors.client.render import Terminal
 from roost.actors.client.replies import Created, HistoryCleared, Sent, Session
+from roost.actors.client.standard_files import standard_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,7 @@ APPROVE_ALL = click.option("--yes", is_flag=True, help="Approve whatever the age
 
 
 @click.command()
-@click.argument("objective")
+@click.argument("objective", callback=not_empty)
 @click.option(
     "--cwd",
     type=click.Path(exists=True, file_okay=False),
@@ -119,7 +121,7 @@ def client_name() -> str:
 
 
 @click.command()
-@click.argument("agent", default="")
+@click.argument("agent", required=False, callback=named)
 @click.option("--after", type=click.IntRange(min=0), help="Begin behind this event of the log.")
 @APPROVE_ALL
 @pass_context
@@ -153,7 +155,7 @@ async def _attach(connection: Connection, session: Session, approve_all: bool) -
 
 
 @click.command()
-@click.argument("agent")
+@click.argument("agent", callback=not_empty)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @pass_context
 def clear(context: Context, agent: str, as_json: bool) -> None:
@@ -175,8 +177,8 @@ def clear(context: Context, agent: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("agent")
-@click.argument("text")
+@click.argument("agent", callback=not_empty)
+@click.argument("text", callback=not_empty)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print only how the turn ended, for programs."
 )

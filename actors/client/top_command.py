@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
+from roost.actors.client.autostart import PROBE_TIMEOUT
 from roost.actors.client.connection import open_connection
 from roost.actors.client.context import Context, pass_context, print_json
 from roost.actors.client.errors import ClientError, NotRunning
-from roost.actors.client.launch import PROBE_TIMEOUT, find_root
+from roost.actors.client.launch import find_root
+from roost.actors.client.options import finite
 from roost.actors.client.render import print_table
 from roost.actors.client.replies import Stats
 from roost.actors.client.top import (
@@ -49,21 +50,12 @@ OUTSIDE_LINES = 5
 NO_DAEMON = 3
 
 
-def _finite(
-    _context: click.Context, _option: click.Parameter, seconds: float | None
-) -> float | None:
-    """Refuse what is no number, which is in every range."""
-    if seconds is not None and not math.isfinite(seconds):
-        raise click.BadParameter(f"{seconds} is no number of seconds")
-    return seconds
-
-
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs: one look, or a line for each.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=MIN_INTERVAL),
-    callback=_finite,
+    callback=finite,
     default=None,
     help="Seconds between two looks (2).",
 )

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 FLUSH_SECONDS = 1.0
 WORK_SECONDS = 1.0
 STOPPING = "the daemon is shutting down"
+KEPT_BYTES = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class FrontActor(ProcessActor):
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
+        _keep_freed_memory()
         self._opened = True
         for name, handle in self._listeners:
             self._listen(name, handle)
@@ -295,3 +297,11 @@ class _FromCommands(_Other):
 def _close(link: Link | None) -> None:
     if link is not None:
         link.close()
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library keep up to twice `KEPT_BYTES` of freed memory: glibc learns that from a block which is freed.
+
+    Otherwise the memory of each large answer goes back to the system at once, to be asked for again page by page.
+    """
+    bytes(KEPT_BYTES)

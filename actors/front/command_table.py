@@ -60,6 +60,7 @@ class RunningCommand:
         "pieces",
         "process_id",
         "room",
+        "size",
         "started",
         "takes_input",
     )
@@ -73,6 +74,8 @@ class RunningCommand:
         self.input_closed = False
         self.started = False
         self.ending = False
+        self.size: WindowSize | None = None
+        """What its terminal is to have once it is started, if that has changed since it was asked for."""
         self.asked: Promise[CommandStarted] = Promise()
         self.ended: Promise[msgspec.Raw] = Promise()
         self.pieces: list[bytes] = []
@@ -180,6 +183,8 @@ class CommandTable:
         except Lost:
             raise DaemonError("INTERNAL", GONE) from None
         command.started = True
+        if command.size is not None:
+            self._tell(ResizeCommand(number=command.number, size=command.size))
         if command.ending:
             self._tell(EndCommand(number=command.number))
 
@@ -187,7 +192,8 @@ class CommandTable:
         """Queue input, and its end; return when all is queued, for which the program may have to read first.
 
         Raises:
-            DaemonError: the input is closed, or the command ends meanwhile.
+            InvalidArgument: the command has ended, or ends meanwhile.
+            DaemonError: nobody knows.
         """
         last = max(0, (len(data) - 1) // MAX_WRITE * MAX_WRITE)
         for at in range(0, last + 1, MAX_WRITE):
@@ -197,7 +203,7 @@ class CommandTable:
             )
 
     async def _write_piece(self, message: WriteCommand, command: RunningCommand) -> None:
-        while not command.ended.done:
+        while command.number in self._running and not command.ended.done:
             answer = await self._gateway.ask(message, InputTaken, repeat=False)
             if answer.taken:
                 return
@@ -206,9 +212,10 @@ class CommandTable:
         raise InvalidArgument("the command has ended")
 
     def resize(self, command: RunningCommand, rows: int, cols: int) -> None:
-        """Give the terminal another size."""
-        size = WindowSize(rows=rows, cols=cols)
-        self._tell(ResizeCommand(number=command.number, size=size))
+        """Give the terminal another size, also one that is about to be opened."""
+        command.size = WindowSize(rows=rows, cols=cols)
+        if command.started:
+            self._tell(ResizeCommand(number=command.number, size=command.size))
 
     def end(self, command: RunningCommand) -> None:
         """End a command, also one that is about to be started."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from roost.actors.errors import InvalidArgument
+from roost.actors.errors import DaemonError, InvalidArgument
 from roost.actors.front.command_words import (
     START,
     check_start,
     shown,
     wrong,
 )
+from roost.actors.front.gateway import Lost
 from roost.actors.front.workspace import check_folder, make_scratch
 from roost.actors.sandbox.policy import (
     Policy,
@@ -92,24 +93,25 @@ async def write_command(call: Call, params: CommandWrite) -> CommandTold:
     command.input_closed = params.close_stdin
     try:
         await call.services.commands.write(command, data, close=params.close_stdin)
-    except InvalidArgument:
-        if command.ended.done:
+    except DaemonError as error:
+        # That the input is closed has been looked for above, so it is the command that has ended, or its service.
+        if error.code == "INVALID_ARGUMENT" or isinstance(error, Lost):
             raise _unknown(params.process_id) from None
         raise
     return TOLD
 
 
-async def resize_command(call: Call, params: CommandResize) -> CommandTold:
-    """Give a command's terminal another size."""
+def resize_command(caller: Caller, params: CommandResize) -> bytes:
+    """Give a command's terminal another size; what is typed may wait for the program, and this must not."""
     for name, value in (("rows", params.size.rows), ("cols", params.size.cols)):
         if value > 65_535:
             text = f"commandExec.resize param 'size.{name}' must be at most 65535"
             raise wrong(text, "size", name)
-    command = _find(call.caller, params.process_id)
+    command = _find(caller, params.process_id)
     if not command.has_terminal:
         raise wrong("commandExec.resize requires a PTY-backed session", "processId")
-    call.services.commands.resize(command, params.size.rows, params.size.cols)
-    return TOLD
+    caller.services.commands.resize(command, params.size.rows, params.size.cols)
+    return _told
 
 
 def terminate_command(caller: Caller, params: CommandTerminate) -> bytes:

@@ -185,6 +185,15 @@ class Connection:
             error = self._unauthenticated()
         return error_line(fault.request_id, error)
 
+    def check_rate(self, now: float) -> None:
+        """Let one more message through.
+
+        Raises:
+            Overloaded: there were too many (`RATE_LIMITED`).
+        """
+        if self.bucket is not None:
+            self._take_token(self.bucket, now)
+
     def _take_token(self, bucket: TokenBucket, now: float) -> None:
         if not bucket.take(now):
             raise Overloaded(

@@ -105,6 +105,7 @@ async def create_agent(call: Call, params: AgentCreate) -> AgentSummary:
     )
     created = await services.store.ask(request, AgentCreated)
     services.remember_agent(session_id, agent_id)
+    services.announce(created.session)
     status = "running" if has_turn else created.agent.status
     return agent_summary(created.agent, status=status, session_id=session_id)
 
@@ -146,6 +147,7 @@ async def create_session(call: Call, params: SessionCreate) -> SessionSummary:
         request = CreateAgent(spec=spec, session=session, message=message)
         row = (await services.store.ask(request, AgentCreated)).session
     services.remember_agent(session_id, agent_id)
+    services.announce(row)
     return session_summary(row, ())
 
 

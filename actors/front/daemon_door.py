@@ -22,7 +22,7 @@ from roost.actors.front import (
     sessions,
     stats,
 )
-from roost.actors.front.router import Door, Entry
+from roost.actors.front.door import Door, Entry
 from roost.schemas import command_exec as c, daemon as d
 from roost.schemas.archive import EventsImport
 
@@ -144,7 +144,7 @@ def _register_of_commands() -> None:
         )
     )
     add(Entry("commandExec.write", c.CommandWrite, handler=commands.write_command, order=order))
-    add(Entry("commandExec.resize", c.CommandResize, handler=commands.resize_command, order=order))
+    add(Entry("commandExec.resize", c.CommandResize, instant=commands.resize_command))
     add(
         Entry(
             "commandExec.terminate",

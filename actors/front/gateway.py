@@ -24,6 +24,8 @@ MAX_WAITING = 8192
 BULKY_AT_ONCE = 8
 GONE = "ACTOR_GONE"
 RETRY_AFTER_MS = 1000
+MAX_LINKS = 5
+"""So many links a call may be lost with: it may be what ends them."""
 
 M = TypeVar("M", bound=Message)
 
@@ -39,7 +41,7 @@ def _nothing() -> None:
 
 
 class _Call(Generic[M]):
-    __slots__ = ("deadline", "gateway", "message", "promise", "ref", "repeat", "shape")
+    __slots__ = ("deadline", "gateway", "losses", "message", "promise", "ref", "repeat", "shape")
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class _Call(Generic[M]):
         self.repeat = repeat
         self.promise: Promise[M] = Promise()
         self.ref = 0
+        self.losses = 0
 
     def take(self, answer: Answer) -> None:
         """Hand the answer on, or wait for the next link."""
@@ -193,11 +196,16 @@ class Gateway:
 
     def lost(self, call: _Call[M], *, sent: bool = True) -> None:
         """Let a call wait for the next link, if it may."""
+        call.losses += sent
         if not self._waits:
             call.promise.fail(DaemonError(GONE, f"{self.name} is gone"))
         elif sent and not call.repeat:
             text = "the daemon lost sight of this request; look whether it was carried out"
             call.promise.fail(Lost("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS}))
+        elif call.losses >= MAX_LINKS:
+            text = f"the daemon's {self.name} was lost {call.losses} times over this request"
+            _log.error("%s: %s", type(call.message).__name__, text)
+            call.promise.fail(Internal(text))
         elif len(self._waiting) >= MAX_WAITING:
             text = "too many requests wait for the daemon's store"
             call.promise.fail(Overloaded("OVERLOADED", text, {"retryAfterMs": RETRY_AFTER_MS}))

@@ -23,7 +23,7 @@ from roost.schemas.daemon import PROTOCOL_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from roost.actors.front.router import Door
+    from roost.actors.front.door import Door
     from roost.actors.front.services import Services
 
 CLIENT_NAME = "agenc-in-process"

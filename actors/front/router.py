@@ -8,40 +8,35 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.actors.errors import DaemonError, Internal, WrongState
 from roost.actors.front.attachments import Visitor
-from roost.actors.front.binding import judge
+from roost.actors.front.binding import judge, refusal
 from roost.actors.front.connection import Connection, Limits, Pending
 from roost.actors.front.envelope import answer_line
 from roost.actors.front.limits import make_bucket
-from roost.actors.front.method import Lane, Method
 from roost.actors.front.params import NOTHING
-from roost.actors.front.promise import Promise, Work
+from roost.actors.front.promise import Work
 from roost.actors.front.thread_connection import ThreadConnection
-from roost.actors.front.thread_wire import WIRES
-from roost.actors.front.wire import DAEMON_WIRE
-from roost.schemas.daemon import Nothing, Params
+from roost.actors.front.thread_wire import WIRES, ThreadWire
+from roost.actors.front.wire import BARE_WIRE, DAEMON_WIRE
 from roost.schemas.rpc import ClientReply, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
     from roost.actors.front.auth import PeerIdentity
+    from roost.actors.front.binding import Judgement
+    from roost.actors.front.door import Door, Entry, Outcome
     from roost.actors.front.limits import TokenBucket
     from roost.actors.front.peer import Peer
     from roost.actors.front.services import Services
     from roost.actors.front.thread_feeds import ThreadClient
-    from roost.actors.front.thread_wire import ThreadWire
     from roost.actors.front.wire import Wire
-
-P = TypeVar("P", bound=Params)
-
-Outcome = msgspec.Struct | msgspec.Raw
-"""A result; one that is JSON already is sent as it is."""
+    from roost.schemas.daemon import Params
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -69,75 +64,6 @@ class Call:
     def release_order(self) -> None:
         """Let the next request for the same resource start, though this one is not answered yet."""
         self.caller.start(self.caller.connection.release(self.pending))
-
-
-class Entry(Generic[P]):
-    """A method of a door with its handler: `instant` returns the JSON of its result, the others are coroutines."""
-
-    def __init__(
-        self,
-        name: str,
-        params: type[P],
-        *,
-        handler: Callable[[Call, P], Coroutine[Promise[object], None, Outcome]] | None = None,
-        instant: Callable[[Caller, P], bytes] | None = None,
-        lane: Lane = "short",
-        order: str = "",
-        unmetered: bool = False,
-        advertised: bool = True,
-    ) -> None:
-        self.method = Method(
-            name=name,
-            params=params,
-            lane="instant" if instant is not None else lane,
-            order=order,
-            unmetered=unmetered or lane == "control",
-            implemented=handler is not None or instant is not None,
-            bare=instant is not None and params is Nothing,
-            advertised=advertised,
-        )
-        self._params = params
-        self._handler = handler
-        self.instant = instant
-
-    def answer(self, caller: Caller, params: Params) -> bytes:
-        """Return the result of an instant method as JSON."""
-        assert self.instant is not None
-        assert isinstance(params, self._params)
-        return self.instant(caller, params)
-
-    def begin(self, call: Call, params: Params) -> Coroutine[Promise[object], None, Outcome]:
-        """Return the coroutine that makes the result."""
-        assert self._handler is not None
-        assert isinstance(params, self._params)
-        return self._handler(call, params)
-
-
-class Door:
-    """A protocol as clients see it: its methods by name. A name used twice is an error at import.
-
-    A connection that came in by it may choose `thread` instead.
-    """
-
-    def __init__(self) -> None:
-        self.thread: Door | None = None
-        self.entries: dict[str, Entry[Params]] = {}
-        self.bare: dict[str, Callable[[Caller, Nothing], bytes]] = {}
-        self.methods: dict[str, Method] = {}
-
-    def add(self, entry: Entry[P]) -> None:
-        """Register a method.
-
-        Raises:
-            ValueError: the name is taken.
-        """
-        name = entry.method.name
-        if name in self.entries:
-            raise ValueError(f"method {name} is registered twice")
-        self.entries[name] = entry  # type: ignore[assignment]  # its params are decoded with its own struct
-        self.methods[name] = entry.method
-        if entry.method.bare and entry.instant is not None:
-            self.bare[name] = entry.instant  # type: ignore[assignment]  # a bare one takes `Nothing`
 
 
 class Caller:
@@ -272,8 +198,14 @@ class Caller:
     def become_thread(self, client: ThreadClient, on_reply: Callable[[ClientReply], None]) -> None:
         """Speak the thread protocol for good."""
         self.thread, self.on_reply = client, on_reply
+        if client.view.line_bytes:
+            wire = ThreadWire(jsonrpc=self.with_jsonrpc, line_bytes=client.view.line_bytes)
+            self.wire = wire
+            if self._threaded is not None:
+                self._threaded.wire = wire
         self.connection.initialized = self.connection.greeted = True
         self.connection.experimental = client.view.experimental
+        self.services.threads.join(client)
         self.at_end["threads"] = lambda: self.services.threads.leave(client)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
@@ -311,15 +243,24 @@ class Caller:
         if self._jsonrpc is None:
             self._jsonrpc = found.jsonrpc
         wire = WIRES[self._jsonrpc is not False]
-        # With `jsonrpc` it is answered as the daemon door answers it.
-        if found.side == "neither" and found.jsonrpc is False:
-            text = "initialize names no protocol: clientInfo, protocol or protocolVersion"
-            return wire.error(found.request_id, DaemonError("UNKNOWN_PROTOCOL", text))
+        refused = refusal(found, self._door.methods)
+        if refused is not None:
+            return self._refuse_first(found, refused, wire)
         if found.side == "thread":
             self._use(thread, self._thread_connection(thread, wire), wire)
         else:
             self._use(self._door, self._daemon, DAEMON_WIRE)
         return None
+
+    def _refuse_first(self, found: Judgement, error: DaemonError, wire: Wire) -> bytes:
+        """Return the answer to a request that belongs to no door that the connection could be bound to."""
+        try:
+            self._daemon.check_rate(self.services.timers.now())
+        except DaemonError as limited:
+            error = limited
+        if error.code == "CONNECTION_NOT_INITIALIZED":
+            wire = BARE_WIRE if self._jsonrpc is False else DAEMON_WIRE
+        return wire.error(found.request_id, error)
 
     def _thread_connection(self, thread: Door, wire: ThreadWire) -> ThreadConnection:
         connection = self._threaded

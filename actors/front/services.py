@@ -20,9 +20,11 @@ from roost.schemas.control import StartService
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from roost.actors.front.thread_feeds import ThreadClient
     from roost.actors.front.timers import Timers
     from roost.config.model import Settings
     from roost.schemas.boot import Boot
+    from roost.schemas.session import SessionRow
 
 T = TypeVar("T")
 
@@ -65,6 +67,7 @@ class Services:
             per_session=settings.limits.attachments_per_session,
         )
         self.threads = Threads(self.fanout)
+        self.threads.wait_ms = round(settings.approvals.timeout * 1000)
         self.readers = Places(READERS)
         """For what reads much of the log: each keeps some MiB until it is answered."""
         self.agent_of: dict[str, str] = {}
@@ -88,6 +91,12 @@ class Services:
         self.fanout.queue_bytes = settings.limits.client_queue_bytes
         self.attachments.clients = settings.limits.clients_per_connection
         self.attachments.per_session = settings.limits.attachments_per_session
+        self.threads.wait_ms = round(settings.approvals.timeout * 1000)
+
+    def announce(self, row: SessionRow, by: ThreadClient | None = None) -> None:
+        """Tell thread clients of a new session, if the settings want that."""
+        if self.settings.threads.announce:
+            self.threads.announce(row, by)
 
     @property
     def ready(self) -> bool:

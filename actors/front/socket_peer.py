@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
+    from roost.actors.front.peer import Batch
     from roost.actors.front.router import Caller
     from roost.actors.front.services import Services
     from roost.actors.front.timers import Timer
@@ -96,6 +97,8 @@ class SocketPeer(Peer):
         self._lines: deque[bytes] = deque()
         self._head: memoryview | None = None
         self._head_answers = 0
+        self._at_once: list[bytes] = []
+        """Answers that were there at once and are queued together, before anything else is."""
         self._dirty = False
         self._blocked = False
         self._reading = True
@@ -135,6 +138,18 @@ class SocketPeer(Peer):
         if self._overlong and not more and self._parting is None:
             self._refuse(self._overlong)
         return more
+
+    def answer(self, line: bytes) -> None:
+        """Queue an answer behind all that was answered before; too many unread ones close the connection."""
+        if self._at_once:
+            self._queue_at_once()
+        super().answer(line)
+
+    def tell(self, batch: Batch) -> None:
+        """Queue events behind all that was answered before; who does so has looked at `has_room`."""
+        if self._at_once:
+            self._queue_at_once()
+        super().tell(batch)
 
     def wake(self) -> None:
         """Flush at the end of this sweep."""
@@ -188,9 +203,12 @@ class SocketPeer(Peer):
             self.abort("it did not initialize in time")
 
     def _handle(self, lines: deque[bytes]) -> bool:
-        """Handle some messages; return whether others are left. Answers that are there at once are queued together."""
+        """Handle some messages; return whether others are left.
+
+        Answers that are there at once are queued together, at the latest before anything else is queued: what is on the
+        wire is in the order in which it was said.
+        """
         receive = self.caller.receive
-        answers: list[bytes] = []
         for _ in range(LINES_AT_ONCE):
             if not lines:
                 break
@@ -198,10 +216,15 @@ class SocketPeer(Peer):
                 break
             answer = receive(lines.popleft())
             if answer is not None:
-                answers.append(answer)
-        if answers:
-            self._answer_all(answers)
+                self._at_once.append(answer)
+        if self._at_once:
+            self._queue_at_once()
         return bool(lines)
+
+    def _queue_at_once(self) -> None:
+        # Taken out first: to queue them is to answer, and that looks here again.
+        answers, self._at_once = self._at_once, []
+        self._answer_all(answers)
 
     def _answer_all(self, answers: Sequence[bytes]) -> None:
         raise NotImplementedError
@@ -287,6 +310,7 @@ class SocketPeer(Peer):
         self.forget()
         self._head = None
         self._lines.clear()
+        self._at_once.clear()
         for timer in (self._greeting, self._parting, self._stall):
             if timer is not None:
                 timer.cancel()

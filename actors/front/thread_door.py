@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from roost.actors.errors import DaemonError
 from roost.actors.front import thread_approvals, thread_requests as requests, thread_turns as turns
-from roost.actors.front.router import Door, Entry
+from roost.actors.front.door import Door, Entry
 from roost.actors.front.thread_following import client_of, follow, hold_back
 from roost.schemas import thread as t
 

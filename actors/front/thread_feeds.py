@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PAGE_EVENTS = 512
 PAGE_BYTES = 131_072
 MAX_NOTICES = 16
+BEHIND = "what is told is not read fast enough; it goes on from the log, later than it happens"
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -34,16 +35,19 @@ _encode = msgspec.json.Encoder().encode
 class ThreadClient:
     """A connection that speaks the thread protocol: what it said of itself, and what it follows."""
 
-    def __init__(self, peer: Peer, view: View, name: str, line_bytes: int) -> None:
+    def __init__(self, peer: Peer, view: View, name: str) -> None:
         self.peer = peer
         self.view = view
         self.name = name
-        self.line_bytes = line_bytes
         self.feeds: dict[str, ThreadFeed] = {}
 
     def tell(self, told: Sequence[Told], is_open: Callable[[str], bool]) -> None:
         """Queue notifications, and what is asked with them."""
-        batch = Notes(told, is_open).batch(self.view)
+        self.pass_on(Notes(told, is_open))
+
+    def pass_on(self, notes: Notes) -> None:
+        """Queue notifications that others get, too."""
+        batch = notes.batch(self.view)
         if batch is not None:
             self.peer.tell(batch)
 
@@ -70,6 +74,8 @@ class ThreadFeed:
         self._fold: Fold | None = tail.fold.fork()
         self._reading = False
         self._blocked = False
+        self._behind = False
+        """Whether the client has been told that it does not keep up."""
 
     @property
     def has_room(self) -> bool:
@@ -87,9 +93,7 @@ class ThreadFeed:
 
     def tell(self, notes: Notes) -> None:
         """Queue what happens at the live end."""
-        batch = notes.batch(self.client.view)
-        if batch is not None:
-            self.client.peer.tell(batch)
+        self.client.pass_on(notes)
 
     def notice(self, notes: Notes) -> None:
         """Queue what no event stands behind; one that is not at the live end is told of it when it is."""
@@ -140,6 +144,7 @@ class ThreadFeed:
         while not (self.closed or self.live or self._held or self._reading or self._blocked):
             if self.position >= self.tail.position:
                 self.live = True
+                self._behind = False
                 self._fold = None
                 notices, self._notices = self._notices, []
                 for notes in notices:
@@ -153,6 +158,9 @@ class ThreadFeed:
 
     def _unblock(self) -> None:
         self._blocked = False
+        if not (self._behind or self.closed):
+            self._behind = True
+            self.client.warn("slow_consumer", BEHIND, self.tail)
         self.catch_up()
 
     def _read(self) -> None:
@@ -188,7 +196,7 @@ class ThreadFeed:
         if not page.bodies:
             self.position = max(self.position + 1, page.damaged_upto, page.lost_upto)
         if told:
-            self.client.tell(told, self.tail.is_open)
+            self.client.tell(self.tail.dated(told), self.tail.is_open)
         self.catch_up()
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from roost.actors.front.peer import Batch
-from roost.actors.front.thread_wire import WIRES
+from roost.actors.front.thread_wire import AROUND, WIRES
+from roost.actors.threads.shorten import pieces, shortened
 from roost.schemas.thread_notifications import (
     EXPERIMENTAL,
     METHODS,
     REQUEST,
+    AgentMessageDelta,
     ApprovalRequestParams,
 )
 
@@ -24,11 +26,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class View(NamedTuple):
-    """How a connection wants what it is told."""
+    """How a connection wants what it is told; `line_bytes` is how long a line may be, 0: as long as it is."""
 
     jsonrpc: bool = False
     without: frozenset[str] = frozenset()
     experimental: bool = False
+    line_bytes: int = 0
 
 
 class Notes:
@@ -54,6 +57,20 @@ class Notes:
         for one, params in zip(self._told, self._params, strict=True):
             method = METHODS[type(one)]
             if method not in view.without and (view.experimental or method not in EXPERIMENTAL):
-                yield wire.notification(method, params)
+                for part in _parts(one, params, view.line_bytes):
+                    yield wire.notification(method, part)
             if isinstance(one, ApprovalRequestParams) and self._is_open(one.request_id):
-                yield wire.request(one.request_id, REQUEST, params)
+                (whole,) = _parts(one, params, view.line_bytes)
+                yield wire.request(one.request_id, REQUEST, whole)
+
+
+def _parts(one: Told, params: bytes, line_bytes: int) -> Sequence[bytes]:
+    """Return params that fit into a client's line: text goes on in further lines, of all else the long texts are cut."""
+    room = line_bytes - AROUND
+    if not line_bytes or len(params) <= room:
+        return (params,)
+    if not isinstance(one, AgentMessageDelta):
+        return (shortened(params, room),)
+    around = len(_encode(msgspec.structs.replace(one, delta="")))
+    said = pieces(one.delta, room - around)
+    return [_encode(msgspec.structs.replace(one, delta=piece)) for piece in said]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 500
 MAX_BYTES = 2 * 1024 * 1024
-CHUNK = 128
+CHUNK = 256
 """How many items the store looks for at once."""
 SLACK = 8
 """How many more than a page's are looked for: what ends the last of them is often right behind it."""
@@ -53,38 +53,27 @@ class ItemsPage(NamedTuple):
     fold: Fold
 
 
-class _Collector:
-    """Gathers the items behind a sequence, up to so many; the first of the others only says that there are more."""
+class Gathering:
+    """The items behind a sequence while the log is folded: those of a page, and one more if there is one."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self.behind = 0
         self.items: list[Item] = []
-        self.more = False
-        self._limit = limit
-        self._open: list[Item] = []
+        self.limit = MAX_ITEMS
+        self._room = max_bytes * 2
 
-    def take(self, item: Item) -> None:
-        """Take an item that has been opened."""
-        if item.first <= self.behind or self.more:
-            return
-        if len(self.items) < self._limit:
-            self.items.append(item)
-        else:
-            self.stop()
-
-    def stop(self) -> None:
-        """Take no more."""
-        if not self.more:
-            self.more = True
-            self._open = [item for item in self.items if item.is_open]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing that follows can change the items of this page."""
-        if not self.more:
+    def passed(self, page: ItemEvents) -> bool:
+        """Note that events have been folded; return whether nothing that follows can change the items of the page."""
+        behind, items = self.behind, self.items
+        items[:] = [item for item in items if item.first > behind][: self.limit + 1]
+        if page.events and page.events[-1][0] > behind:
+            self._room -= sum([len(body) for _, body in page.events])
+        if self._room < 0 and items:
+            # It is long enough; what is gathered from now on is of the next one.
+            self.limit = min(self.limit, len(items))
+        elif len(items) <= self.limit:
             return False
-        self._open = [item for item in self._open if item.is_open]
-        return not self._open
+        return not any(item.is_open for item in items[: self.limit])
 
 
 async def read_items(
@@ -103,8 +92,8 @@ async def read_items(
     Raises:
         DaemonError: there is no such thread (`SESSION_NOT_FOUND`), or the store does not answer.
     """
-    collector = _Collector(MAX_ITEMS)
-    fold = Fold(thread_id, on_item=collector.take, tells=False)
+    gathering = Gathering(max_bytes)
+    fold = Fold(thread_id, on_item=gathering.items.append, tells=False)
     begin = ReadItems(
         session_id=SessionId(thread_id),
         after_event=event_of(after_item),
@@ -112,9 +101,31 @@ async def read_items(
         max_items=CHUNK,
         running=running or "",
     )
-    planned = CHUNK
-    first = page = await store.ask_bulky(begin, ItemEvents)
-    collector.behind, room = first.found, max_bytes * 2
+    first = await store.ask_bulky(begin, ItemEvents)
+    gathering.behind = first.found
+    if await _gather(store, begin, first, gathering, fold):
+        fold.reach(first.upto)
+        if not (first.turn_id if running is None else running):
+            fold.settle()
+    items = gathering.items[: gathering.limit]
+    shown = await _shown(store, thread_id, items, max_bytes)
+    return ItemsPage(
+        row=first.row,
+        items=shown,
+        upto=first.upto,
+        cursor=_cursor(items[: len(shown)]),
+        more=fold.last < first.upto or len(shown) < len(gathering.items),
+        found=bool(first.found),
+        turn_id=first.turn_id,
+        fold=fold,
+    )
+
+
+async def _gather(
+    store: Gateway, begin: ReadItems, first: ItemEvents, gathering: Gathering, fold: Fold
+) -> bool:
+    """Fold what follows until the items of a page are known; return whether that is all of the log."""
+    page, planned = first, CHUNK
     going_on = structs.replace(begin, after_event="", upto=first.upto, count_after=first.found)
     while True:
         following: Promise[ItemEvents] | None = None
@@ -123,28 +134,15 @@ async def read_items(
             following = store.ask_bulky(structs.replace(going_on, after=page.next), ItemEvents)
             store.push()
             planned += CHUNK
-        room = _fold(fold, collector, page, room)
-        if collector.is_whole or not page.next:
-            break
+        for (sequence, _), event in zip(
+            page.events, _decode_all(fold.thread_id, page), strict=True
+        ):
+            fold.take(sequence, event)
+        if gathering.passed(page) or not page.next:
+            return not page.next
         if following is None:
             following = store.ask_bulky(structs.replace(going_on, after=page.next), ItemEvents)
         page = await following
-    if not collector.more:
-        fold.reach(first.upto)
-        if not (first.turn_id if running is None else running):
-            fold.settle()
-    shown = await _shown(store, thread_id, collector.items, max_bytes)
-    items = collector.items[: len(shown)]
-    return ItemsPage(
-        row=first.row,
-        items=shown,
-        upto=first.upto,
-        cursor=_cursor(items),
-        more=collector.more or len(shown) < len(collector.items),
-        found=bool(first.found),
-        turn_id=first.turn_id,
-        fold=fold,
-    )
 
 
 async def read_turn_head(store: Gateway, thread_id: str) -> AppTurn | None:
@@ -189,19 +187,6 @@ def decode_seen(thread_id: str, sequence: int, body: bytes) -> AnySeen:
         return SeenAudio(id="", timestamp=0.0)
 
 
-def _fold(fold: Fold, collector: _Collector, page: ItemEvents, room: int) -> int:
-    """Fold what is needed of a page; return how many bytes of events more are taken before the page is long enough."""
-    for (sequence, body), event in zip(page.events, _decode_all(fold.thread_id, page), strict=True):
-        fold.take(sequence, event)
-        if sequence > collector.behind:
-            room -= len(body)
-            if room < 0 and collector.items:
-                collector.stop()
-        if collector.more and collector.is_whole:
-            break
-    return room
-
-
 def _decode_all(thread_id: str, page: ItemEvents) -> list[AnySeen]:
     """Return the events of a page: all at once, unless one of them cannot be read."""
     try:
@@ -229,12 +214,10 @@ async def _shown(
 
 def _cursor(items: list[Item]) -> str:
     """Return the id of the last item before the first that is open."""
-    found = ""
-    for item in items:
+    for number, item in enumerate(items):
         if item.is_open:
-            break
-        found = item.id
-    return found
+            return items[number - 1].id if number else ""
+    return items[-1].id if items else ""
 
 
 async def _fill(store: Gateway, thread_id: str, item: Item) -> None:

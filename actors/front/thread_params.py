@@ -9,7 +9,7 @@ import msgspec
 
 from roost.actors.errors import DaemonError, InvalidArgument
 from roost.schemas.rpc import NO_PARAMS
-from roost.schemas.thread import NoParams
+from roost.schemas.thread import InitializeParams, NoParams
 
 if TYPE_CHECKING:
     from roost.schemas.daemon import Params
@@ -61,11 +61,24 @@ def raw_object(raw: msgspec.Raw) -> dict[str, object] | None:
 
 
 def _unusual(method: str, shape: type[Params], raw: msgspec.Raw, reason: str) -> Params:
-    """Return params with an integer spelled as 1.0, or larger than any that is kept."""
+    """Return params with an integer spelled as 1.0, or larger than any that is kept; of a greeting, with members that are null."""
     try:
-        return msgspec.convert(_whole(msgspec.json.decode(raw)), shape)
+        value = _whole(msgspec.json.decode(raw))
+        if shape is InitializeParams:
+            value = _without_nulls(value)
+        return msgspec.convert(value, shape)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise _explained(method, reason) from None
+
+
+def _without_nulls(value: object) -> object:
+    """Return an object without its members that are null, and without those of its capabilities: many clients send them so."""
+    if not isinstance(value, dict):
+        return value
+    found = {name: one for name, one in cast("dict[str, object]", value).items() if one is not None}
+    if "capabilities" in found:
+        found["capabilities"] = _without_nulls(found["capabilities"])
+    return found
 
 
 def _whole(value: object) -> object:

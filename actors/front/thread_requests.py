@@ -12,17 +12,17 @@ from roost.actors.front.creation import FOLDER_SECONDS, new_id
 from roost.actors.front.ending import end_in_background
 from roost.actors.front.models import find_model
 from roost.actors.front.promise import Promise
+from roost.actors.front.thread_answers import (
+    LEAST_LINE,
+    fitting_threads,
+    page_answer,
+    page_bytes,
+)
 from roost.actors.front.thread_approvals import take_reply
 from roost.actors.front.thread_feeds import ThreadClient
 from roost.actors.front.thread_following import client_of, follow, live_tail, shown
 from roost.actors.front.thread_notes import View
-from roost.actors.front.thread_pages import (
-    LEAST_BYTES,
-    MAX_BYTES,
-    ItemsPage,
-    read_items,
-    read_turn_head,
-)
+from roost.actors.front.thread_pages import MAX_BYTES, ItemsPage, read_items, read_turn_head
 from roost.actors.front.thread_shapes import thread_of
 from roost.actors.front.workspace import make_scratch
 from roost.schemas.agent import AgentCreated, AgentSpec, CreateAgent
@@ -86,9 +86,9 @@ def initialize(caller: Caller, params: InitializeParams) -> bytes:
         jsonrpc=caller.with_jsonrpc,
         without=frozenset(wanted.opt_out_notification_methods),
         experimental=wanted.experimental_api,
+        line_bytes=max(wanted.line_bytes, LEAST_LINE) if wanted.line_bytes else 0,
     )
-    name = params.client_info.name[:MAX_NAME]
-    client = ThreadClient(caller.peer, view, name, wanted.line_bytes)
+    client = ThreadClient(caller.peer, view, params.client_info.name[:MAX_NAME])
     caller.become_thread(client, lambda reply: take_reply(caller, reply))
     version = caller.services.boot.version
     result = InitializeResponse(
@@ -166,6 +166,7 @@ async def start_thread(call: Call, params: ThreadStartParams) -> ThreadStartResp
     client = client_of(call.caller)
     started = ThreadStarted(thread=thread, sequence=created.session.last_sequence)
     call.after.insert(0, lambda: client.tell([started], lambda _: False))
+    services.announce(created.session, client)
     return ThreadStartResponse(thread=thread)
 
 
@@ -178,11 +179,11 @@ async def resume_thread(call: Call, params: ThreadResumeParams) -> msgspec.Raw:
     running = state.turn.id if state.turn is not None else ""
     page = await _page(call, params.thread_id, "", upto=feed.position, running=running)
     client, tail = client_of(call.caller), feed.tail
-    asked = state.asked()
+    asked = feed.tail.dated([*state.asked()])
     if asked:
         call.after.insert(0, lambda: client.tell(asked, tail.is_open))
     turn = state.turn.shown(params.thread_id) if state.turn is not None else None
-    return _answer(page, thread_of(page.row, state), turn, {})
+    return page_answer(page, thread_of(page.row, state), turn, {}, client.view.line_bytes)
 
 
 async def read_thread(call: Call, params: ThreadReadParams) -> msgspec.Raw:
@@ -198,7 +199,7 @@ async def list_threads(call: Call, params: ThreadListParams) -> ThreadListRespon
         archived = None if params.include_archived else False
     limit = min(MAX_THREADS if params.limit is None else params.limit, MAX_THREADS)
     offset = min(params.offset or 0, MAX_OFFSET)
-    most = client_of(call.caller).line_bytes
+    most = client_of(call.caller).view.line_bytes
     found: list[AppThread] = []
     while True:
         wanted = limit - len(found)
@@ -206,7 +207,7 @@ async def list_threads(call: Call, params: ThreadListParams) -> ThreadListRespon
         page = await call.services.store.ask_bulky(request, Threads)
         found += [thread_of(row) for row in page.threads]
         if len(found) >= limit or not page.threads or offset + len(found) >= page.total:
-            return ThreadListResponse(threads=_fitting(found, most), total=page.total)
+            return ThreadListResponse(threads=fitting_threads(found, most), total=page.total)
 
 
 def _check_size(params: ThreadStartParams) -> None:
@@ -219,17 +220,7 @@ def _check_size(params: ThreadStartParams) -> None:
     size = sum(len(text.encode()) for text in given if text)
     if size > MAX_GIVEN:
         text = f"title, cwd and model have at most {MAX_GIVEN} bytes together"
-        raise DaemonError("INPUT_TOO_LARGE", text, {"max_chars": MAX_GIVEN, "actual_chars": size})
-
-
-def _fitting(found: list[AppThread], line_bytes: int) -> tuple[AppThread, ...]:
-    """Return as many threads as fit into a client's line, but at least one; who wants more asks for them by `offset`."""
-    left = line_bytes - LEAST_BYTES
-    for number, thread in enumerate(found if line_bytes else ()):
-        left -= len(_encode(thread)) + 1
-        if left < 0 and number:
-            return tuple(found[:number])
-    return tuple(found)
+        raise DaemonError("INPUT_TOO_LARGE", text, {"max_bytes": MAX_GIVEN, "actual_bytes": size})
 
 
 async def archive_thread(call: Call, params: ThreadArchiveParams) -> Empty:
@@ -260,6 +251,12 @@ async def unsubscribe_thread(
     feed = client_of(call.caller).feeds.get(params.thread_id)
     if feed is not None:
         feed.tail.drop_feed(feed)
+    else:
+        request = GetSession(session_id=SessionId(params.thread_id))
+        try:
+            await call.services.store.ask(request, SessionRow)
+        except DaemonError as error:
+            raise shown(error, params.thread_id) from None
     return ThreadUnsubscribeResponse(thread_id=params.thread_id, subscribed=False)
 
 
@@ -318,16 +315,16 @@ async def _read(
             turn = state.turn.shown(thread_id)
         else:
             turn = await read_turn_head(call.services.store, thread_id)
-    return _answer(page, thread_of(page.row), turn, {} if page.found else unless_found)
+    further = {} if page.found else unless_found
+    line_bytes = client_of(call.caller).view.line_bytes
+    return page_answer(page, thread_of(page.row), turn, further, line_bytes)
 
 
 async def _page(
     call: Call, thread_id: str, after: str, *, upto: int = 0, running: str | None = None
 ) -> ItemsPage:
     services, client = call.services, client_of(call.caller)
-    most = MAX_BYTES
-    if client.line_bytes:
-        most = max(LEAST_BYTES, min(MAX_BYTES, client.line_bytes - LEAST_BYTES))
+    most = page_bytes(client.view.line_bytes, MAX_BYTES)
     place = services.readers.ask()
     try:
         await place
@@ -338,18 +335,3 @@ async def _page(
         raise shown(error, thread_id) from None
     finally:
         services.readers.give_back(place)
-
-
-def _answer(
-    page: ItemsPage, thread: AppThread, turn: AppTurn | None, further: dict[str, object]
-) -> msgspec.Raw:
-    """Return the result: its items are JSON already."""
-    result: dict[str, object] = {"thread": thread, "items": page.items}
-    if turn is not None:
-        result["activeTurn"] = turn
-    result["asOfSequence"] = page.upto
-    if page.cursor:
-        result["cursor"] = page.cursor
-    if page.more:
-        result["hasMore"] = True
-    return msgspec.Raw(_encode({**result, **further}))

@@ -58,8 +58,14 @@ def thread_of(row: SessionRow, state: Fold | None = None) -> AppThread:
 
 
 def _flags(row: SessionRow) -> tuple[ActiveFlag, ...]:
-    waits: tuple[ActiveFlag, ...] = ("waitingOnApproval",) if row.status == "waiting" else ()
-    return (*waits, "cancelling") if row.cancelling else waits
+    found: list[ActiveFlag] = []
+    if row.to_decide:
+        found.append("waitingOnApproval")
+    if row.to_answer:
+        found.append("waitingOnUserInput")
+    if row.cancelling:
+        found.append("cancelling")
+    return tuple(found)
 
 
 def _given_of(spec: SessionSpec) -> _Given:

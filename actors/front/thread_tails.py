@@ -10,24 +10,32 @@ import logging
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from roost.actors.errors import DaemonError
 from roost.actors.front.promise import Promise, start
 from roost.actors.front.thread_feeds import ThreadFeed
 from roost.actors.front.thread_notes import Notes
 from roost.actors.front.thread_pages import decode_seen, read_open_turn
+from roost.actors.front.thread_shapes import thread_of
 from roost.actors.threads.fold import Fold
 from roost.actors.threads.items import request_id
 from roost.schemas.session import Page, ReadPage
 from roost.schemas.thread_events import SeenClosed
-from roost.schemas.thread_notifications import ThreadClosed, ThreadStatusChanged, TurnCompleted
+from roost.schemas.thread_notifications import (
+    ApprovalRequestParams,
+    ThreadClosed,
+    ThreadStarted,
+    ThreadStatusChanged,
+    TurnCompleted,
+)
 from roost.schemas.thread_results import AppTurn, InputText
 
 if TYPE_CHECKING:
     from roost.actors.front.fanout import Fanout
     from roost.actors.front.stream import Stream
     from roost.actors.front.thread_feeds import ThreadClient
-    from roost.schemas.session import EventBatch, MessageChanged
+    from roost.schemas.session import EventBatch, MessageChanged, SessionRow
     from roost.schemas.thread_notifications import Told
 
 PAGE_EVENTS = 512
@@ -78,6 +86,18 @@ class ThreadTail:
         """Return whether a request still waits for a decision."""
         rows = self.stream.pending.values()
         return any(row.state == "open" and request_id(row.event_id) == request for row in rows)
+
+    def dated(self, told: list[Told]) -> list[Told]:
+        """Return the same with the time up to which what still waits for a decision does so."""
+        if not self.threads.wait_ms:
+            return told
+        return [self._dated(o) if isinstance(o, ApprovalRequestParams) else o for o in told]
+
+    def _dated(self, asked: ApprovalRequestParams) -> ApprovalRequestParams:
+        for row in self.stream.pending.values():
+            if row.state == "open" and request_id(row.event_id) == asked.request_id:
+                return replace(asked, expires_at_ms=row.opened_at + self.threads.wait_ms)
+        return asked
 
     def advanced(self, batch: EventBatch) -> None:
         """The stream has passed on committed events."""
@@ -241,6 +261,7 @@ class ThreadTail:
     def _tell(self, told: list[Told]) -> None:
         if not told:
             return
+        told = self.dated(told)
         notes = Notes(told, self.is_open)
         for feed in list(self.feeds.values()):
             if feed.live:
@@ -254,6 +275,9 @@ class Threads:
 
     def __init__(self, fanout: Fanout) -> None:
         self.fanout = fanout
+        self.wait_ms = 0
+        """How long a call waits for a decision; 0: as long as it takes."""
+        self.clients: dict[ThreadClient, None] = {}
         self._tails: dict[str, ThreadTail] = {}
 
     def __len__(self) -> int:
@@ -295,7 +319,20 @@ class Threads:
             tail.stream.watchers.remove(tail)
             self.fanout.release(tail.stream)
 
+    def join(self, client: ThreadClient) -> None:
+        """Know a connection that speaks the thread protocol."""
+        self.clients[client] = None
+
+    def announce(self, row: SessionRow, by: ThreadClient | None = None) -> None:
+        """Tell all clients but one of a new thread; who does not read what it has got finds it in the list."""
+        started = ThreadStarted(thread=thread_of(row), sequence=row.last_sequence)
+        notes = Notes([started], lambda _: False)
+        for client in self.clients:
+            if client is not by and client.peer.has_room:
+                client.pass_on(notes)
+
     def leave(self, client: ThreadClient) -> None:
         """End everything that a connection follows."""
+        self.clients.pop(client, None)
         for feed in list(client.feeds.values()):
             feed.tail.drop_feed(feed)

@@ -16,7 +16,9 @@ from msgspec import UNSET
 from roost.actors.errors import DaemonError
 from roost.actors.front.creation import new_id
 from roost.actors.front.models import find_model, list_models
-from roost.actors.front.thread_pages import read_turn_head
+from roost.actors.front.thread_past import find_turn
+from roost.actors.front.thread_wire import AROUND
+from roost.actors.threads.shorten import longest
 from roost.schemas.base import MessageId, SessionId, TurnId
 from roost.schemas.thread_results import (
     AppModelInfo,
@@ -42,8 +44,9 @@ from roost.schemas.turn import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roost.actors.front.router import Call
-    from roost.actors.front.services import Services
     from roost.schemas.model import ModelInfo
     from roost.schemas.thread import (
         ModelListParams,
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "interrupted"
 MAX_MODEL = 1_024
+MAX_SHOWN = 256
+"""So many characters of an id that a client made up are said back to it."""
 
 _encode = msgspec.json.Encoder().encode
 _STATUS: dict[str, TurnStatus] = {
@@ -86,11 +91,13 @@ async def start_turn(call: Call, params: TurnStartParams) -> TurnStartResponse:
     try:
         accepted = await services.store.ask(request, Accepted)
     except DaemonError as error:
-        raise shown_error(error, params.thread_id, turn_id, model=params.model or "") from None
-    running = await _running_turn(services, params.thread_id) if accepted.state == "begun" else None
-    if running is not None and running.id == accepted.turn_id:
-        return TurnStartResponse(turn=running)
-    return TurnStartResponse(turn=_accepted_turn(params, accepted))
+        given, said = params.model or "", message.text
+        raise shown_error(error, params.thread_id, turn_id, model=given, said=said) from None
+    turn = _accepted_turn(params, accepted)
+    if accepted.state != "queued":
+        # Begun already, or sent before.
+        turn = await find_turn(services, params.thread_id, turn.id) or turn
+    return TurnStartResponse(turn=turn)
 
 
 async def steer_turn(call: Call, params: TurnSteerParams) -> TurnSteerResponse:
@@ -105,18 +112,18 @@ async def steer_turn(call: Call, params: TurnSteerParams) -> TurnSteerResponse:
     try:
         accepted = await services.store.ask(request, Accepted)
     except DaemonError as error:
-        raise shown_error(error, thread_id, turn_id) from None
+        raise shown_error(error, thread_id, turn_id, said=message.text) from None
     if (accepted.turn_id or accepted.planned or turn_id) != turn_id:
         text = "the message was sent before, to another turn"
         raise DaemonError("CLIENT_MESSAGE_ID_CONFLICT", text, {"threadId": thread_id})
-    running = await _running_turn(services, thread_id)
-    if running is None or running.id != turn_id:
-        # It has not begun, or has ended meanwhile.
+    turn = await find_turn(services, thread_id, turn_id)
+    if turn is None:
+        # It will never begin, or its events are not kept any more.
         status: TurnStatus = "queued" if accepted.state == "queued" else "running"
         if accepted.state == "ended":
             status = _ended_as(accepted.outcome, accepted.error)
-        running = AppTurn(id=turn_id, thread_id=thread_id, run_id=turn_id, status=status, input=())
-    return TurnSteerResponse(turn=running, turn_id=turn_id, queued=accepted.state == "queued")
+        turn = AppTurn(id=turn_id, thread_id=thread_id, run_id=turn_id, status=status, input=())
+    return TurnSteerResponse(turn=turn, turn_id=turn_id, queued=accepted.state == "queued")
 
 
 async def interrupt_turn(call: Call, params: TurnInterruptParams) -> Empty:
@@ -138,16 +145,27 @@ async def list_all_models(call: Call, params: ModelListParams) -> ModelListRespo
     return ModelListResponse(models=tuple(_model(model) for model in found.models))
 
 
-async def export_schema(_call: Call, _params: NoParams) -> msgspec.Raw:
-    """Return the schemas of this door as texts, JSON Schema and TypeScript."""
-    return _exported()
+async def export_schema(call: Call, _params: NoParams) -> msgspec.Raw:
+    """Return the schemas of this door as texts, JSON Schema and TypeScript.
+
+    Raises:
+        DaemonError: they are longer than the client's line, and of no use when they are cut (`ANSWER_TOO_LARGE`).
+    """
+    schemas = _exported()
+    client = call.caller.thread
+    most = client.view.line_bytes if client is not None else 0
+    if most and len(bytes(schemas)) > most - AROUND:
+        text = f"the schemas have {len(bytes(schemas))} bytes, and a line of this client has {most}"
+        raise DaemonError("ANSWER_TOO_LARGE", text, {"limit": most, "size": len(bytes(schemas))})
+    return schemas
 
 
 def shown_error(
-    error: DaemonError, thread_id: str, turn_id: str, *, model: str = ""
+    error: DaemonError, thread_id: str, turn_id: str, *, model: str = "", said: str = ""
 ) -> DaemonError:
     """Return what the store has refused, in the words and with the data of the thread door (T 1.6)."""
     data = error.data
+    thread_id, turn_id = thread_id[:MAX_SHOWN], turn_id[:MAX_SHOWN]
     match error.code:
         case "SESSION_NOT_FOUND" | "AGENT_NOT_FOUND":
             return DaemonError("SESSION_NOT_FOUND", "Unknown thread", {"threadId": thread_id})
@@ -166,13 +184,23 @@ def shown_error(
             both = {"expected": turn_id, "active": data.get("active")}
             return DaemonError(error.code, "No matching active turn", both)
         case "INPUT_TOO_LARGE":
-            limits = {"max_chars": data.get("limit"), "actual_chars": data.get("size")}
-            return DaemonError(error.code, error.message, limits)
+            return DaemonError(error.code, error.message, _too_large(data, said))
         case "UNKNOWN_MODEL":
             text = f"no provider has a model called {model[:200]!r}"
             return DaemonError(error.code, text, {"model": model[:200]})
         case _:
             return error
+
+
+def _too_large(data: Mapping[str, object], said: str) -> dict[str, object]:
+    """Return the limits in both units: bytes of the event that the input would be, and characters of the input."""
+    most, size = data.get("limit"), data.get("size")
+    found: dict[str, object] = {"max_bytes": most, "actual_bytes": size}
+    if isinstance(most, int) and isinstance(size, int) and said:
+        around = size - len(_encode(said))
+        found["max_chars"] = longest(said, most - around)
+        found["actual_chars"] = len(said)
+    return found
 
 
 @cache
@@ -182,17 +210,6 @@ def _exported() -> msgspec.Raw:
     short = {name: msgspec.json.format(text, indent=-1) for name, text in schemas.items()}
     answer = SchemaExportResponse(json_schema=short, typescript=files)
     return msgspec.Raw(msgspec.json.encode(answer))
-
-
-async def _running_turn(services: Services, thread_id: str) -> AppTurn | None:
-    """Return the open turn, if it has begun."""
-    tail = services.threads.find(thread_id)
-    if tail is not None and tail.fold.turn is not None:
-        return tail.fold.turn.shown(thread_id)
-    try:
-        return await read_turn_head(services.store, thread_id)
-    except DaemonError:
-        return None
 
 
 def _texts(params: TurnStartParams | TurnSteerParams) -> tuple[str, ...]:

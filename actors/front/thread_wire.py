@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from roost.actors.errors import DaemonError
 from roost.actors.front.envelope import TOO_SHORT_TO_BE_DEEP, NotARequest, is_too_deep
 from roost.actors.front.wire import Wire
+from roost.actors.threads.shorten import shortened
 from roost.schemas.rpc import NO_PARAMS, ClientReply
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 BUSY = "Server overloaded; retry later."
 OVERLOADED, INVALID_PARAMS, INTERNAL = -32001, -32602, -32603
+AROUND = 256
+"""More than there is of a line around its params or its result, but for the id of a request."""
 
 _CODES: Mapping[str, tuple[int, str]] = {
     "PARSE_ERROR": (-32700, ""),
@@ -50,6 +53,8 @@ _CODES: Mapping[str, tuple[int, str]] = {
     "SHUTTING_DOWN": (OVERLOADED, "serverShuttingDown"),
     "DISK_FULL": (INTERNAL, "storeFull"),
     "EVENT_STORE_CAPACITY_EXCEEDED": (INTERNAL, "storeFull"),
+    "ANSWER_TOO_LARGE": (INTERNAL, "answerTooLarge"),
+    "REQUEST_TOO_LARGE": (INTERNAL, "requestTooLarge"),
     "INTERNAL": (INTERNAL, ""),
 }
 _INT64 = 2**63
@@ -167,16 +172,26 @@ def _invalid(text: str) -> NotARequest:
     return NotARequest(DaemonError("INVALID_REQUEST", text))
 
 
-class ThreadWire(Wire):
-    """The thread door's answers and notifications; `jsonrpc` is on them if it was on what the client sent."""
+_HEADS = (b"{", b'{"jsonrpc":"2.0",')
 
-    def __init__(self, *, jsonrpc: bool) -> None:
+
+class ThreadWire(Wire):
+    """The thread door's answers and notifications; `jsonrpc` is on them if it was on what the client sent.
+
+    With `line_bytes` the texts of a result that would make a longer line are cut.
+    """
+
+    def __init__(self, *, jsonrpc: bool, line_bytes: int = 0) -> None:
         self.jsonrpc = jsonrpc
-        self._head = b'{"jsonrpc":"2.0",' if jsonrpc else b"{"
+        self._line_bytes = line_bytes
+        self._head = _HEADS[jsonrpc]
 
     def answer(self, request_id: str | int, result: bytes) -> bytes:
         """Return the line that answers a request with a result."""
         shown = b"%d" % request_id if isinstance(request_id, int) else _encode(request_id)
+        room = self._line_bytes - AROUND - len(shown)
+        if self._line_bytes and len(result) > room:
+            result = shortened(result, max(room, AROUND))
         return b'%b"id":%b,"result":%b}\n' % (self._head, shown, result)
 
     def error(self, request_id: str | int | None, error: DaemonError) -> bytes:
@@ -184,8 +199,13 @@ class ThreadWire(Wire):
         code, word = _CODES.get(error.code, (INTERNAL, ""))
         data = {"code": word, **error.data} if word else dict(error.data)
         text = BUSY if code == OVERLOADED else error.message or error.code
-        shown = _Error(code=code, message=text, data=data or UNSET)
-        return b"%b%b\n" % (self._head, _encode(_Refusal(id=request_id, error=shown))[1:])
+        line = _encode(
+            _Refusal(id=request_id, error=_Error(code=code, message=text, data=data or UNSET))
+        )
+        room = self._line_bytes - len(_HEADS[True])
+        if self._line_bytes and len(line) > room:
+            line = shortened(line, room)
+        return b"%b%b\n" % (self._head, line[1:])
 
     def notification(self, method: str, params: bytes) -> bytes:
         """Return the line of a notification."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from roost.actors.front.router import Door
+    from roost.actors.front.door import Door
     from roost.actors.front.services import Services
     from roost.supervisor.poller import Poller
 

@@ -27,7 +27,7 @@ from roost.actors.front.socket_peer import SocketDoor
 from roost.actors.front.ws_connection import WebSocketConnection
 
 if TYPE_CHECKING:
-    from roost.actors.front.router import Door
+    from roost.actors.front.door import Door
     from roost.actors.front.services import Services
     from roost.supervisor.poller import Poller
 

@@ -23,3 +23,15 @@ class Wire:
 
 
 DAEMON_WIRE = Wire()
+
+
+class BareWire(Wire):
+    """The same errors without the member `jsonrpc`, for who has sent none."""
+
+    def error(self, request_id: str | int | None, error: DaemonError) -> bytes:
+        """Return the line that answers a request with an error."""
+        return b"{" + error_line(request_id, error).removeprefix(_HEAD)
+
+
+_HEAD = b'{"jsonrpc":"2.0",'
+BARE_WIRE = BareWire()

@@ -41,6 +41,8 @@ else:
     import _signal as signal
 
 NOT_CONFINED, NOT_STARTED = 125, 126
+MOST_ARGUMENTS = 8900
+"""Bubblewrap takes 9,000: its own options, three for each variable, and those of the command together."""
 OOM_FIRST = "1000"
 GROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 # Python ignores these itself.
@@ -53,6 +55,8 @@ def main() -> None:
     """Become the command; where something fails, say so on standard error and exit with 125 or 126."""
     if sys.argv[1] == "reset":
         _exec(sys.argv[2], sys.argv[2:], dict(os.environ))
+    if sys.argv[1] == "become":
+        _become_handed_over(int(sys.argv[2]))
     plan: Plan = marshal.loads(a2b_base64(sys.argv[1]))
     env = _environment()
     try:
@@ -134,8 +138,12 @@ def _join_group(name: str, most: int) -> None:
 
 def _become_bubblewrap(plan: Plan, env: dict[str, str]) -> None:
     options = [*plan["options"], "--clearenv"]
-    for name, value in env.items():
-        options += ["--setenv", name, value]
+    program = [*plan["prefix"], plan["program"], *sys.argv[3:]]
+    if len(options) + 3 * len(env) + len(program) > MOST_ARGUMENTS:
+        program = _hand_over(program[len(plan["prefix"]) :], env)
+    else:
+        for name, value in env.items():
+            options += ["--setenv", name, value]
     given = _in_memory(b"".join(os.fsencode(option) + b"\0" for option in options))
     rules = _in_memory(plan["filter"])
     for name in FOR_THE_COMMAND:
@@ -144,8 +152,20 @@ def _become_bubblewrap(plan: Plan, env: dict[str, str]) -> None:
     own = [plan["bubblewrap"], "--args", str(given), "--seccomp", str(rules), "--"]
     marks = {name: value for name, value in os.environ.items() if name.startswith("ROOST_")}
     _reset_ignored()
-    program = [plan["program"], *sys.argv[3:]]
-    os.execve(plan["bubblewrap"], [*own, *plan["prefix"], *program], marks)
+    os.execve(plan["bubblewrap"], [*own, *program], marks)
+
+
+def _hand_over(argv: list[str], env: dict[str, str]) -> list[str]:
+    """Return the command line of this program as the one that becomes a command, in bubblewrap and past its bounds."""
+    handed = _in_memory(marshal.dumps((argv, env)))
+    start = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return [*start, "become", str(handed)]
+
+
+def _become_handed_over(descriptor: int) -> None:
+    with open(descriptor, "rb") as file:
+        argv, env = marshal.load(file)
+    _exec(argv[0], argv, {**env, "PWD": os.environ["PWD"]} if "PWD" in os.environ else env)
 
 
 def _in_memory(data: bytes) -> int:

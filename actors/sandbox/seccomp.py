@@ -104,6 +104,7 @@ _CALLS: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "msgget": (68, 186),
     "mq_open": (240, 180),
     "prlimit64": (302, 261),
+    "setrlimit": (160, 164),
 }
 _KERNEL = (
     *("setns", "mount", "umount2", "pivot_root", "chroot", "fsopen", "fsmount", "move_mount"),
@@ -124,6 +125,8 @@ _ATTRIBUTES = (
 )
 # Without namespaces these reach what the user's other processes have.
 _SHARED = ("shmget", "semget", "msgget", "mq_open")
+# By this limit a command's processes are known (`command/leftovers.py`); in a namespace they cannot get away anyhow.
+_RLIMIT_LOCKS = 10
 _NEW_NAMESPACES = 0x7E02_0000
 _NEW_TIME = 0x80
 _SETUID_BITS = 0o6000
@@ -141,11 +144,12 @@ _STEP_BYTES = 8
 
 
 class _If(msgspec.Struct, frozen=True):
-    """A condition on the lower half of an argument: masked it has this value, or any bit of the mask if that is None."""
+    """A condition on the lower (or upper) half of an argument: masked it has this value, or any bit if that is None."""
 
     argument: int
     mask: int
     value: int | None = None
+    upper: bool = False
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -189,8 +193,7 @@ def _rules(*, sockets: bool, namespaces: bool) -> Iterator[_Rule]:
     yield from (_Rule(call, ENOSYS) for call in _UNREADABLE)
     if not namespaces:
         yield from (_Rule(call, EPERM) for call in (*_ATTRIBUTES, *_SHARED))
-        yield _Rule("prlimit64", 0, (_If(0, _ALL, 0),))
-        yield _Rule("prlimit64", EPERM)
+        yield from _limit_rules()
         yield _Rule("ioctl", EPERM, (_If(1, _ALL, _FS_SETFLAGS),))
         yield _Rule("ioctl", EPERM, (_If(1, _ALL, _FS_SETXATTR),))
     yield from _socket_rules(sockets)
@@ -199,6 +202,16 @@ def _rules(*, sockets: bool, namespaces: bool) -> Iterator[_Rule]:
     yield _Rule("clone", EPERM, (_If(0, _NEW_NAMESPACES),))
     yield _Rule("unshare", EPERM, (_If(0, _NEW_NAMESPACES | _NEW_TIME),))
     yield from _setuid_rules()
+
+
+def _limit_rules() -> Iterator[_Rule]:
+    """A process sees and sets limits of its own only, and does not set the one by which it is known."""
+    own, mark = _If(0, _ALL, 0), _If(1, _ALL, _RLIMIT_LOCKS)
+    yield _Rule("prlimit64", EPERM, (own, mark, _If(2, _ALL)))
+    yield _Rule("prlimit64", EPERM, (own, mark, _If(2, _ALL, upper=True)))
+    yield _Rule("prlimit64", 0, (own,))
+    yield _Rule("prlimit64", EPERM)
+    yield _Rule("setrlimit", EPERM, (_If(0, _ALL, _RLIMIT_LOCKS),))
 
 
 def _socket_rules(sockets: bool) -> Iterator[_Rule]:
@@ -232,7 +245,7 @@ def _assemble(number: int, rule: _Rule) -> bytes:
 
 def _judge(condition: _If, following: int) -> bytes:
     """Return the steps that pass over the following ones unless the condition holds."""
-    load = _step(_LOAD, 16 + 8 * condition.argument)
+    load = _step(_LOAD, 16 + 8 * condition.argument + 4 * condition.upper)
     if condition.value is None:
         return load + _step(_ANY_BIT, condition.mask, 0, following)
     return load + _step(_AND, condition.mask) + _step(_EQUAL, condition.value, 0, following)

@@ -51,6 +51,7 @@ READS: Final = (
     session.FindEvent,
     thread_log.ReadItems,
     thread_log.FindPending,
+    thread_log.FindTurn,
     session.GetSnapshot,
     session.ReadTexts,
     session.Count,

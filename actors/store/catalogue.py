@@ -48,7 +48,8 @@ _SESSION = """select spec, state,
     (select count(*) from messages m where m.session = s.key and m.state = 'queued'),
     exists(select 1 from turns t where t.session = s.key and t.state = 'open')
         or exists(select 1 from messages m where m.session = s.key and m.state = 'queued'),
-    exists(select 1 from pending p where p.session = s.key and p.state = 'open')
+    exists(select 1 from pending p where p.session = s.key and p.state = 'open' and p.event_id <> ''),
+    exists(select 1 from pending p where p.session = s.key and p.state = 'open' and p.event_id = '')
     from sessions s"""
 _AFTER = "(created_at, agent_id) > (?, ?) order by created_at, agent_id limit ?"
 _ONE_AGENT = f"{_AGENT} where agent_id = ?"
@@ -322,13 +323,14 @@ def _readable(rows: Iterable[tuple[object, ...]], limit: int) -> Iterator[Sessio
 
 def _session_row(row: tuple[object, ...]) -> SessionRow:
     spec, state, last, first, delivered, turns, closed_at, reason, cleared, recovered = row[:10]
-    cleared_at, updated_at, preview, turn_id, cancelling, queued, running, waiting = row[10:]
+    cleared_at, updated_at, preview, turn_id, cancelling = row[10:15]
+    queued, running, to_decide, to_answer = row[15:]
     if state not in STATES:
         raise ValueError(f"a session is never {state!r}")
     values = {
         "spec": _session_spec(spec),  # type: ignore[arg-type] # columns have the types of the schema
         "state": state,
-        "status": _session_status(str(state), bool(running), bool(waiting)),
+        "status": _session_status(str(state), bool(running), bool(to_decide or to_answer)),
         "last_sequence": last,
         "first_sequence": first,
         "delivered": delivered,
@@ -343,6 +345,8 @@ def _session_row(row: tuple[object, ...]) -> SessionRow:
         "preview": preview,
         "turn_id": turn_id,
         "cancelling": bool(cancelling),
+        "to_decide": bool(to_decide),
+        "to_answer": bool(to_answer),
     }
     return SessionRow(**values)  # type: ignore[arg-type]
 

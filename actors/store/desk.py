@@ -364,6 +364,8 @@ class Desk:
                 return self._items.events(message)
             case thread_log.FindPending():
                 return self._items.pending(message)
+            case thread_log.FindTurn():
+                return self._items.turn(message)
             case session.GetSnapshot():
                 return self._conversations.snapshot(message)
             case session.ReadTexts():

@@ -15,7 +15,14 @@ from roost.actors.errors import NotFound
 from roost.actors.store.conversation import HIDDEN
 from roost.actors.store.paging import MAX_TRIES, Damaged, is_of_the_row
 from roost.actors.store.sealing import is_sealed
-from roost.schemas.thread_log import FindPending, FoundPending, ItemEvents, ReadItems
+from roost.schemas.thread_log import (
+    FindPending,
+    FindTurn,
+    FoundPending,
+    FoundTurn,
+    ItemEvents,
+    ReadItems,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +102,21 @@ class ItemReads:
             return FoundPending(row=turns.pending(session.key, request.request_id))
         return FoundPending(row=turns.asked_by(session.key, request.event_id))
 
+    def turn(self, request: FindTurn) -> FoundTurn:
+        """Return where a turn begins in the log, or what it is to begin with."""
+        session = self._need(request.session_id)
+        turns = self._lifecycle.turns
+        for ref in turns.refs(session.key, (request.turn_id,)):
+            floor = max(
+                self._lifecycle.session_row(session).cleared_after, session.first_sequence - 1
+            )
+            return FoundTurn(first_sequence=ref.first_sequence if ref.first_sequence > floor else 0)
+        promised = turns.promised(session.key, request.turn_id)
+        if promised is None or promised.state != "queued":
+            return FoundTurn()
+        message = promised.queued()
+        return FoundTurn(input=message.input or (message.text,), model=message.model)
+
     def _begin(self, session: Session, request: ReadItems, floor: int) -> tuple[int, int]:
         """Return the sequence behind which the page begins, and where the event is that was named."""
         if request.open_turn:
@@ -113,23 +135,24 @@ class ItemReads:
         events: Events = []
         runs: dict[int, int] = {}
         at, size, items = after, 0, 0
-        most = request.max_items or WINDOW
+        key, counted, most = session.key, request.count_after, request.max_items or WINDOW
         try:
             open_turn = request.running or session.turn_id or "-"
-            rows = self._journal.db.execute(_FOUND, (open_turn, session.key, after, upto))
+            rows = self._journal.db.execute(_FOUND, (open_turn, key, after, upto))
             for sequence, kind, body, crc in rows:
                 if sequence > at + 1:
                     runs[at + 1] = sequence - 1
-                    items += at >= request.count_after
+                    items += at >= counted
                 at = sequence
                 if body is None:
                     continue
-                if not is_sealed(session.key, sequence, body, crc):
+                if not is_sealed(key, sequence, body, crc):
                     self.met_damage(Damaged(session.session_id, sequence))
                     continue
                 events.append((sequence, body))
                 size += len(body)
-                items += kind in OPENING and sequence > request.count_after
+                if kind in OPENING and sequence > counted:
+                    items += 1
                 if size > PAGE_BYTES or len(events) >= PAGE_EVENTS or items > most:
                     rows.close()
                     upto = at

@@ -173,7 +173,7 @@ class Remains:
     def forget_agent(self, agent_id: str, *, alone: bool = False) -> None:
         """Delete an agent that has ended and has no session left; `alone` says that nobody else will end it.
 
-        Then one without a process goes too; what has one goes at the next start of the daemon.
+        Then one without a process goes too; what has one goes when that has ended, or at the next start of the daemon.
         """
         sql = "select state, started_at, asleep from agents where agent_id = ?"
         row = self._db.execute(sql, (agent_id,)).fetchone()

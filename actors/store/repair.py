@@ -102,7 +102,10 @@ class Repairs:
         self._lifecycle.announce_agent(agent_id, "error", reason)
 
     def end_of_process(self, agent_id: str) -> None:
-        """See to an agent whose process has ended for good: finished if it was to stop, woken if it overslept."""
+        """See to an agent whose process has ended for good: finished if it was to stop, woken if it overslept.
+
+        One whose sessions were ephemeral and have been removed while it ran goes now.
+        """
         row = self._catalogue.agent(agent_id)
         if row is None:
             return
@@ -110,6 +113,8 @@ class Repairs:
             self.finish(agent_id)
         elif row.asleep and self._catalogue.sessions_with_work(agent_id):
             self._journal.effects.start(AgentId(agent_id), fresh=False)
+        elif row.asleep:
+            self.forget(agent_id, alone=True)
 
     def finish(self, agent_id: str) -> None:
         """End an agent of which no process runs; nothing of it stays open. Once it has ended nothing happens."""
@@ -130,10 +135,10 @@ class Repairs:
         for session in sessions:
             self._lifecycle.close_now(session)
 
-    def forget(self, agent_id: str) -> None:
-        """Delete an agent that has ended and of which nothing is left: its sessions were ephemeral."""
+    def forget(self, agent_id: str, *, alone: bool = False) -> None:
+        """Delete an agent that has ended (`alone`: or sleeps) and of which nothing is left: its sessions were ephemeral."""
         self._journal.flush()
-        self._remains.forget_agent(agent_id)
+        self._remains.forget_agent(agent_id, alone=alone)
 
     def wipe_ephemeral(self) -> None:
         """Remove the sessions that do not outlive the daemon."""

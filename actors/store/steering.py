@@ -94,11 +94,14 @@ class Steering:
         Raises:
             WrongState: it is not (`NO_ACTIVE_TURN`), and another one is (`TURN_ID_MISMATCH`).
         """
-        active = session.turn_id
+        active: str = session.turn_id
         if session.state == "open" and not active:
             promised = self._turns.promised(session.key, turn_id)
             if promised is not None and promised.state == "queued":
                 return
+            # Clients see the thread run the turn that is next.
+            waiting = self._turns.queued(session.key)
+            active = waiting[0].planned if waiting else ""
         if active == turn_id and turn_id:
             return
         if active:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from roost.schemas.thread_results import (
     AppItem,
@@ -19,16 +19,11 @@ from roost.schemas.thread_results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from roost.schemas.thread_events import Seen, SeenTokens, SeenUserMessage
+    from roost.schemas.thread_events import SeenTokens, SeenUserMessage
 
 Span = tuple[int, int]
 """The first and the last sequence of text deltas that have not been read."""
 OPEN = ("queued", "inProgress")
-
-
-_NO_PIECES: list[str | Span] = []
 
 
 def item_id(event_id: str) -> str:
@@ -46,39 +41,19 @@ def request_id(event_id: str) -> str:
     return f"apr_{event_id}"
 
 
-class Item:
+class Item(msgspec.Struct, eq=False, gc=False):
     """An item. What of its text is not read yet is a span in `pieces`, in its place."""
 
-    __slots__ = (
-        "completed_at",
-        "content",
-        "created_at",
-        "event_id",
-        "first",
-        "pieces",
-        "run_event_id",
-        "status",
-        "turn_id",
-        "type",
-    )
-
-    def __init__(
-        self,
-        kind: ItemType,
-        status: ItemStatus,
-        event: Seen,
-        sequence: int,
-        content: dict[str, object],
-    ) -> None:
-        self.type: ItemType = kind
-        self.status: ItemStatus = status
-        self.event_id = self.run_event_id = event.id
-        self.first = sequence
-        self.turn_id = event.turn_id
-        self.created_at = event.at_ms
-        self.completed_at = 0
-        self.content = content
-        self.pieces: list[str | Span] = [] if kind == "agentMessage" else _NO_PIECES
+    type: ItemType
+    status: ItemStatus
+    event_id: str
+    run_event_id: str
+    first: int
+    turn_id: str
+    created_at: int
+    content: dict[str, object]
+    pieces: list[str | Span]
+    completed_at: int = 0
 
     @property
     def id(self) -> str:
@@ -107,25 +82,9 @@ class Item:
         """Put the text of deltas in their place."""
         self.pieces[self.pieces.index(span)] = text
 
-    def touch(self, event: Seen) -> None:
-        """Note that an event has been folded into the item."""
-        self.run_event_id = event.id
-
-    def close(self, status: ItemStatus, event: Seen) -> None:
-        """End the item."""
-        self.status = status
-        self.run_event_id = event.id
-        # A merged piece of text may be stamped later than the end of its message.
-        self.completed_at = max(event.at_ms, self.created_at)
-
     def fork(self) -> Item:
         """Return another one that goes on from the same state."""
-        other = object.__new__(Item)
-        for name in Item.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.content = dict(self.content)
-        other.pieces = list(self.pieces)
-        return other
+        return structs.replace(self, content=dict(self.content), pieces=list(self.pieces))
 
     def shown(self) -> AppItem:
         """Return the item as clients see it."""
@@ -147,34 +106,19 @@ class Item:
         )
 
 
-class Turn:
-    """A turn that has begun."""
+class Turn(msgspec.Struct):
+    """A turn that has begun; `at_rest`: its last event was the end of a message, which without a mark ends the turn (T 6.5)."""
 
-    __slots__ = (
-        "at_rest",
-        "cancelling",
-        "completed_at",
-        "error",
-        "id",
-        "input",
-        "model",
-        "started_at",
-        "status",
-        "tokens",
-    )
-
-    def __init__(self, turn_id: str, said: tuple[str, ...], started_at: int, model: str) -> None:
-        self.id = turn_id
-        self.input = said
-        self.started_at = started_at
-        self.completed_at = 0
-        self.model = model
-        self.status: TurnStatus = "running"
-        self.tokens: tuple[int, int] | None = None
-        self.error: TurnError | UnsetType = UNSET
-        self.cancelling = False
-        self.at_rest = False
-        """Whether its last event was the end of a message: without a mark that counts as the end of the turn (T 6.5)."""
+    id: str
+    input: tuple[str, ...]
+    started_at: int
+    model: str
+    completed_at: int = 0
+    status: TurnStatus = "running"
+    tokens: tuple[int, int] | None = None
+    error: TurnError | UnsetType = UNSET
+    cancelling: bool = False
+    at_rest: bool = False
 
     def use(self, tokens: SeenTokens) -> None:
         """Add what a step has used."""
@@ -190,10 +134,7 @@ class Turn:
 
     def fork(self) -> Turn:
         """Return another one that goes on from the same state."""
-        other = object.__new__(Turn)
-        for name in Turn.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
+        return structs.replace(self)
 
     def shown(self, thread_id: str) -> AppTurn:
         """Return the turn as clients see it; what it has used is told at its end."""
@@ -213,19 +154,18 @@ class Turn:
 
 def shown_text(event: SeenUserMessage) -> str | None:
     """Return what clients see of a user's message, or None if it is kept from them."""
-    metadata = event.metadata
-    if "displayUserMessage" not in metadata:
+    said = event.metadata.display
+    if said is UNSET:
         return event.content
-    said = metadata["displayUserMessage"]
     return said if isinstance(said, str) else None
 
 
-def input_of(metadata: Mapping[str, object], text: str | None) -> tuple[str, ...]:
-    """Return the texts that a message was put together from, as its client gave them."""
-    given = metadata.get("input")
+def input_of(event: SeenUserMessage, text: str | None) -> tuple[str, ...]:
+    """Return the texts that a message was put together from, as its client gave them; `text` is what is seen of it."""
+    given = event.metadata.input
     if text is None:
         return ()
-    if "displayUserMessage" in metadata or not isinstance(given, list):
+    if event.metadata.display is not UNSET or not isinstance(given, list):
         return (text,)
     try:
         return tuple(one.text for one in msgspec.convert(given, list[InputText]))
@@ -235,9 +175,3 @@ def input_of(metadata: Mapping[str, object], text: str | None) -> tuple[str, ...
         return tuple(msgspec.convert(given, list[str]))
     except msgspec.ValidationError:
         return (text,)
-
-
-def word(metadata: Mapping[str, object], name: str) -> str:
-    """Return a text of the metadata, or nothing."""
-    found = metadata.get(name)
-    return found if isinstance(found, str) else ""

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class Teller:
-    """Collects what is told of the event with the sequence `at`; one that is not `active` collects nothing."""
+    """Collects what is told of the event with the sequence `at`."""
 
-    def __init__(self, thread_id: str, *, active: bool) -> None:
-        self.active = active
+    def __init__(self, thread_id: str) -> None:
         self.at = 0
         self._thread_id = thread_id
         self._told: list[told.Told] = []
@@ -32,111 +31,101 @@ class Teller:
 
     def started(self, item: Item) -> None:
         """An item begins."""
-        if self.active:
-            self._told.append(
-                told.ItemStarted(
-                    sequence=self.at,
-                    thread_id=self._thread_id,
-                    turn_id=item.turn_id,
-                    item=item.shown(),
-                )
+        self._told.append(
+            told.ItemStarted(
+                sequence=self.at,
+                thread_id=self._thread_id,
+                turn_id=item.turn_id,
+                item=item.shown(),
             )
+        )
 
     def completed(self, item: Item) -> None:
         """An item has ended."""
-        if self.active:
-            self._told.append(
-                told.ItemCompleted(
-                    sequence=self.at,
-                    thread_id=self._thread_id,
-                    turn_id=item.turn_id,
-                    item=item.shown(),
-                )
+        self._told.append(
+            told.ItemCompleted(
+                sequence=self.at,
+                thread_id=self._thread_id,
+                turn_id=item.turn_id,
+                item=item.shown(),
             )
+        )
 
     def text(self, item: Item, text: str) -> None:
         """An agent's message goes on."""
-        if self.active:
-            self._told.append(
-                told.AgentMessageDelta(
-                    sequence=self.at,
-                    thread_id=self._thread_id,
-                    turn_id=item.turn_id,
-                    item_id=item.id,
-                    delta=text,
-                )
+        self._told.append(
+            told.AgentMessageDelta(
+                sequence=self.at,
+                thread_id=self._thread_id,
+                turn_id=item.turn_id,
+                item_id=item.id,
+                delta=text,
             )
+        )
 
     def running(self, item: Item) -> None:
         """The handler of a call runs."""
-        if self.active:
-            self._told.append(
-                told.ToolCallDelta(
-                    sequence=self.at,
-                    thread_id=self._thread_id,
-                    turn_id=item.turn_id,
-                    item_id=item.id,
-                    delta={"status": "inProgress"},
-                )
+        self._told.append(
+            told.ToolCallDelta(
+                sequence=self.at,
+                thread_id=self._thread_id,
+                turn_id=item.turn_id,
+                item_id=item.id,
+                delta={"status": "inProgress"},
             )
+        )
 
     def asked(self, item: Item) -> None:
         """Somebody has to decide."""
-        if self.active:
-            self._told.append(request_of(self._thread_id, item))
+        self._told.append(request_of(self._thread_id, item))
 
     def resolved(self, item: Item, decision: ApprovalDecision, reason: str) -> None:
         """Somebody has decided, or nobody can any more."""
-        if self.active:
-            self._told.append(
-                told.ApprovalResolved(
-                    sequence=self.at,
-                    thread_id=self._thread_id,
-                    turn_id=item.turn_id,
-                    request_id=str(item.content["requestId"]),
-                    decision=decision,
-                    reason=reason or UNSET,
-                )
+        self._told.append(
+            told.ApprovalResolved(
+                sequence=self.at,
+                thread_id=self._thread_id,
+                turn_id=item.turn_id,
+                request_id=str(item.content["requestId"]),
+                decision=decision,
+                reason=reason or UNSET,
             )
+        )
 
     def status(self, turn: Turn | None, flags: tuple[ActiveFlag, ...]) -> None:
         """The thread runs, or does not."""
-        if self.active:
-            self._told.append(
-                told.ThreadStatusChanged(
-                    sequence=self.at,
-                    thread_id=self._thread_id,
-                    status="idle" if turn is None else "running",
-                    active_turn_id=UNSET if turn is None else turn.id,
-                    active_flags=flags or UNSET,
-                )
+        self._told.append(
+            told.ThreadStatusChanged(
+                sequence=self.at,
+                thread_id=self._thread_id,
+                status="idle" if turn is None else "running",
+                active_turn_id=UNSET if turn is None else turn.id,
+                active_flags=flags or UNSET,
             )
+        )
 
     def archived(self) -> None:
         """The thread takes no further turn."""
-        if self.active:
-            at, thread_id = self.at, self._thread_id
-            self._told.append(told.ThreadArchived(sequence=at, thread_id=thread_id))
-            self._told.append(
-                told.ThreadStatusChanged(sequence=at, thread_id=thread_id, status="archived")
-            )
+        at, thread_id = self.at, self._thread_id
+        self._told.append(told.ThreadArchived(sequence=at, thread_id=thread_id))
+        self._told.append(
+            told.ThreadStatusChanged(sequence=at, thread_id=thread_id, status="archived")
+        )
 
     def began(self, turn: Turn) -> None:
         """A turn begins."""
-        if self.active:
-            shown, thread_id = turn.shown(self._thread_id), self._thread_id
-            self._told.append(told.TurnStarted(sequence=self.at, thread_id=thread_id, turn=shown))
+        shown, thread_id = turn.shown(self._thread_id), self._thread_id
+        self._told.append(told.TurnStarted(sequence=self.at, thread_id=thread_id, turn=shown))
 
     def ended(self, turn: Turn) -> None:
         """A turn has ended."""
-        if self.active:
-            shown, thread_id = turn.shown(self._thread_id), self._thread_id
-            self._told.append(told.TurnCompleted(sequence=self.at, thread_id=thread_id, turn=shown))
+        shown, thread_id = turn.shown(self._thread_id), self._thread_id
+        self._told.append(told.TurnCompleted(sequence=self.at, thread_id=thread_id, turn=shown))
 
     def used(self, turn: Turn) -> None:
         """A turn has used tokens."""
         usage = turn.usage()
-        if self.active and usage is not None:
+        if usage is not None:
             self._told.append(
                 told.TokenUsageUpdated(
                     sequence=self.at,
@@ -148,16 +137,15 @@ class Teller:
 
     def warned(self, turn_id: str, text: str, code: told.WarningCode) -> None:
         """Something went wrong."""
-        if self.active:
-            self._told.append(
-                told.ErrorWarning(
-                    sequence=self.at,
-                    message=text,
-                    code=code,
-                    thread_id=self._thread_id,
-                    turn_id=turn_id or UNSET,
-                )
+        self._told.append(
+            told.ErrorWarning(
+                sequence=self.at,
+                message=text,
+                code=code,
+                thread_id=self._thread_id,
+                turn_id=turn_id or UNSET,
             )
+        )
 
 
 def request_of(thread_id: str, item: Item) -> told.ApprovalRequestParams:

@@ -84,15 +84,15 @@ class Cage:
         self.root = Path(tempfile.mkdtemp(prefix="roost-cage-", dir="/var/tmp"))
         self._stack.callback(shutil.rmtree, self.root, ignore_errors=True)
         self.home, self.user = self.root / "home", self.root / "user"
-        self.work, self.outside = self.root / "user" / "work", self.root / "outside"
-        for folder in (".ssh", "work/.git/hooks", "work/sub"):
-            (self.user / folder).mkdir(parents=True)
-        for folder in ("home/workspaces/mine", "home/workspaces/other", "outside/empty"):
-            (self.root / folder).mkdir(parents=True)
+        self.work, self.outside = self.user / "project", self.root / "outside"
+        for folder in (self.user / ".ssh", self.work / ".git" / "hooks", self.work / "sub"):
+            folder.mkdir(parents=True)
+        for name in ("home/workspaces/mine", "home/workspaces/other", "outside/empty"):
+            (self.root / name).mkdir(parents=True)
         for path in self.secrets:
             path.write_text(SECRET)
-        for name in ("outside/note", "user/work/file", "user/work/.git/config"):
-            (self.root / name).write_text("old\n")
+        for path in (self.outside / "note", self.work / "file", self.work / ".git" / "config"):
+            path.write_text("old\n")
         (self.outside / "note").chmod(NOTE_MODE)
         self.victim = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", SECRET],

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.support.daemon import eventually, next_note
+from tests.support.daemon import daemon_in, eventually, next_note
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
     from bench.daemon import Client, Json
     from tests.support.daemon import RunningDaemon
 
 FULL: Json = {"sandboxPolicy": {"type": "dangerFullAccess"}}
 STREAMED: Json = {"streamStdoutStderr": True, "processId": "p"}
+
+
+@contextmanager
+def daemon_for_commands(home: Path) -> Generator[RunningDaemon]:
+    """Run a daemon whose process for commands is there already; it comes with the first one."""
+    with daemon_in(home) as running:
+        assert run(running.client(), "true")["exitCode"] == 0
+        yield running
 
 
 def start(client: Client, *argv: str, **params: object) -> int:

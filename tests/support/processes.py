@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+import psutil
 import trio
 
 from roost.supervisor.intensity import Intensity
@@ -25,6 +28,15 @@ if TYPE_CHECKING:
 
 SUPPORT = Path(__file__).parent
 Mode = Literal["zygote", "spawn"]
+
+
+def stand_still(pid: int) -> None:
+    """Stop a process, and return once it stands still; SIGCONT lets it go on."""
+    os.kill(pid, signal.SIGSTOP)
+    process = psutil.Process(pid)
+    while process.status() != psutil.STATUS_STOPPED:
+        # The signal takes effect when the process next enters the kernel.
+        time.sleep(0.001)
 
 
 async def until(holds: Callable[[], bool]) -> None:

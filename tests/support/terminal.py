@@ -1,4 +1,4 @@
-"""A terminal with a program at it, as a user has one: what is shown can be waited for, keys typed, the size changed."""
+"""A terminal with a program at it, as a user has one: what is shown can be expected, keys typed, the size changed."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self._fd, keys)
 
-    async def wait(self, text: bytes) -> None:
-        """Read until `text` is shown, behind what was waited for before."""
+    async def expect(self, text: bytes) -> None:
+        """Read until `text` is shown, behind what was expected before; fail if it is not."""
         with trio.fail_after(LIMIT):
             while (found := self.seen.find(text, self._at)) < 0:
                 assert await self.read(), f"{text!r} is not in {self.seen[self._at :]!r}"

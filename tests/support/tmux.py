@@ -56,8 +56,8 @@ class Window:
         """Return what is shown, without empty lines at the end."""
         return (await self.tell("capture-pane", "-p")).rstrip()
 
-    async def wait(self, claim: str | Callable[[str], object]) -> str:
-        """Return the screen as soon as it has a text, or as the claim says."""
+    async def expect(self, claim: str | Callable[[str], object]) -> str:
+        """Return the screen as soon as it has a text, or is as the claim says; fail if it does not come to that."""
         shown = ""
         with trio.move_on_after(LIMIT):
             while True:
@@ -69,16 +69,16 @@ class Window:
 
     async def wait_prompt(self) -> str:
         """Wait until the outer shell wants a command; return the screen."""
-        return await self.wait(lambda shown: shown.endswith(PROMPT.strip()))
+        return await self.expect(lambda shown: shown.endswith(PROMPT.strip()))
 
     async def ask(self, text: str) -> str:
         """Have the outer shell run a command; return what is shown behind its line."""
         await self.keys("C-l")
-        await self.wait(lambda shown: shown.strip() == PROMPT.strip())
+        await self.expect(lambda shown: shown.strip() == PROMPT.strip())
         await self.line(text)
         prompt = PROMPT.strip()
         # The first is the one of this line.
-        shown = await self.wait(lambda now: now.count(prompt) > 1 and now.endswith(prompt))
+        shown = await self.expect(lambda now: now.count(prompt) > 1 and now.endswith(prompt))
         return shown.partition("\n")[2].rpartition("\n")[0]
 
     async def resize(self, rows: int, cols: int) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sqlite3
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +25,7 @@ from tests.support.daemon import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from bench.daemon import Client, Json
 
@@ -56,13 +54,6 @@ ARGUMENTS: list[Json] = [
     {"v": "\u0001" * 65_000},
     {"path": "/nonexistent/" + "ü" * 500},
 ]
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="roost-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture

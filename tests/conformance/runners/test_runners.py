@@ -56,7 +56,7 @@ class Script(Case):
 def llm(models: FakeModels) -> LlmRunner:
     history = FakeHistory(ChatMessage(role="user", content="hello"))
     return LlmRunner(
-        models, history, provider="p", model="m", cwd="/work", rules=Rules(), timeout=60
+        models, history, provider="p", model="m", cwd="/srv/project", rules=Rules(), timeout=60
     )
 
 
@@ -163,7 +163,7 @@ async def test_a_model_is_asked_with_its_tools_and_the_conversation() -> None:
     (asked,) = models.asked
     assert (asked.provider, asked.model) == ("p", "m")
     assert [message.role for message in asked.messages] == ["system", "user"]
-    assert "/work" in asked.messages[0].content
+    assert "/srv/project" in asked.messages[0].content
     assert {tool.name for tool in asked.tools} >= {"shell", "read_file", "ask_user"}
     assert (thought.input_tokens, thought.output_tokens) == (3, 4)
 

@@ -22,12 +22,26 @@ def note(method: str, params: Json) -> Json:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
+def complaint(check: Check, message: Json) -> str:
+    """Return what a check has against a message, nothing if it is right."""
+    try:
+        check(message)
+    except NotOfTheSchema as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("schema", CHECKS)
-def test_a_right_message_passes(schema: str) -> None:
-    check = CHECKS[schema]
-    check(note("event.message_chunk", CHUNK))
-    check({"jsonrpc": "2.0", "id": 1, "result": {"any": "thing"}})
-    check({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "x"}})
+@pytest.mark.parametrize(
+    "message",
+    [
+        note("event.message_chunk", CHUNK),
+        {"jsonrpc": "2.0", "id": 1, "result": {"any": "thing"}},
+        {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "x"}},
+    ],
+)
+def test_a_right_message_passes(schema: str, message: Json) -> None:
+    assert complaint(CHECKS[schema], message) == ""
 
 
 @pytest.mark.parametrize("schema", CHECKS)
@@ -44,8 +58,7 @@ def test_a_right_message_passes(schema: str) -> None:
     ],
 )
 def test_a_message_that_the_schema_forbids_does_not(schema: str, message: Json) -> None:
-    with pytest.raises(NotOfTheSchema):
-        CHECKS[schema](message)
+    assert complaint(CHECKS[schema], message)
 
 
 def test_the_clients_of_the_tests_are_checked() -> None:

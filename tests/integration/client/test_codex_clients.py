@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +20,7 @@ from tests.support.scripted_model import scripted_model_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.scripted_model import ScriptedModel
 
@@ -112,13 +110,6 @@ def needs(package: str) -> None:
     """Skip the test where the package is not installed."""
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"the package {package} is not installed")
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="roost-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture

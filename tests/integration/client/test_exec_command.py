@@ -12,7 +12,7 @@ import psutil
 import pytest
 import trio
 
-from tests.support.commands import environ, exec_command_line, roost
+from tests.support.commands import environ, exec_command_line, exec_running, read_all, roost
 from tests.support.fake_commands import KILLED, FakeCommand, as_pair
 from tests.support.fake_daemon import FakeDaemon, Refusal
 from tests.support.terminal import Terminal, at_terminal
@@ -33,31 +33,6 @@ def fake(daemon: FakeDaemon) -> FakeCommand:
 
 
 @asynccontextmanager
-async def running(
-    daemon: FakeDaemon, *arguments: str, stdin: int = subprocess.DEVNULL
-) -> AsyncGenerator[trio.Process]:
-    """Run `roost exec` with pipes until the block is left, by when it has ended."""
-    process = await trio.lowlevel.open_process(
-        exec_command_line(daemon.home.path, *arguments),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environ(),
-    )
-    try:
-        with trio.fail_after(LIMIT):
-            yield process
-            await process.wait()
-    finally:
-        process.kill()
-        with trio.CancelScope(shield=True):
-            await process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    await stream.aclose()
-
-
-@asynccontextmanager
 async def at(daemon: FakeDaemon, *arguments: str) -> AsyncGenerator[Terminal]:
     argv = exec_command_line(daemon.home.path, "-t", *arguments)
     async with at_terminal(argv, environ(TERM="xterm-256color")) as terminal:
@@ -65,15 +40,12 @@ async def at(daemon: FakeDaemon, *arguments: str) -> AsyncGenerator[Terminal]:
             yield terminal
 
 
-async def read_all(stream: object) -> bytes:
-    assert isinstance(stream, trio.abc.ReceiveStream)
-    return b"".join([data async for data in stream])
-
-
 async def test_bytes_come_out_as_they_are_and_the_status_is_the_commands(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
-    async with running(daemon, "--env", "A=b", "--", "some", "-x", "--", "") as process:
+    async with exec_running(
+        daemon.home.path, "--env", "A=b", "--", "some", "-x", "--", ""
+    ) as process:
         await fake.write(FULL)
         await fake.write(b"\xff\x00wrong", "stderr")
         await fake.write(FULL)
@@ -93,7 +65,9 @@ async def test_bytes_come_out_as_they_are_and_the_status_is_the_commands(
 async def test_the_time_limit_and_what_was_left_out_are_told(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
-    async with running(daemon, "--timeout", "1.5", "--env", "MY_TOKEN=1", "some") as process:
+    async with exec_running(
+        daemon.home.path, "--timeout", "1.5", "--env", "MY_TOKEN=1", "some"
+    ) as process:
         start = await fake.wait_started()
         assert start.timeout_ms == 1500
         await fake.end(exitCode=124, timedOut=True, droppedEnv=["MY_TOKEN", "OTHER"])
@@ -106,7 +80,7 @@ async def test_the_time_limit_and_what_was_left_out_are_told(
 
 
 async def test_a_refusal_is_told(daemon: FakeDaemon, fake: FakeCommand) -> None:
-    async with running(daemon, "--sandbox", "read-only", "some") as process:
+    async with exec_running(daemon.home.path, "--sandbox", "read-only", "some") as process:
         await fake.end(Refusal(-32000, "there is no sandbox", "SANDBOX_UNAVAILABLE"))
         said = await read_all(process.stderr)
     assert said == b"roost: there is no sandbox (SANDBOX_UNAVAILABLE)\n"
@@ -116,7 +90,7 @@ async def test_a_refusal_is_told(daemon: FakeDaemon, fake: FakeCommand) -> None:
 async def test_a_daemon_that_goes_away_is_told_after_all_that_it_said(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
-    async with running(daemon, "some") as process:
+    async with exec_running(daemon.home.path, "some") as process:
         await fake.write(b"half a li")
         await fake.lose()
         assert await read_all(process.stdout) == b"half a li"
@@ -128,7 +102,7 @@ async def test_a_daemon_that_goes_away_is_told_after_all_that_it_said(
 async def test_a_signal_ends_the_command_and_is_the_status(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
-    async with running(daemon, "some") as process:
+    async with exec_running(daemon.home.path, "some") as process:
         await fake.write(b"a")
         assert await process.stdout.receive_some() == b"a"  # type: ignore[union-attr]
         process.send_signal(signal.SIGINT)
@@ -142,7 +116,7 @@ async def test_the_words_of_a_command_that_is_ended_are_heard_and_its_own_status
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
     fake.is_stubborn = True
-    async with running(daemon, "some") as process:
+    async with exec_running(daemon.home.path, "some") as process:
         await fake.write(b"a")
         assert await process.stdout.receive_some() == b"a"  # type: ignore[union-attr]
         process.send_signal(signal.SIGTERM)
@@ -155,7 +129,7 @@ async def test_the_words_of_a_command_that_is_ended_are_heard_and_its_own_status
 
 async def test_a_second_signal_does_not_wait(daemon: FakeDaemon, fake: FakeCommand) -> None:
     fake.is_stubborn = True
-    async with running(daemon, "some") as process:
+    async with exec_running(daemon.home.path, "some") as process:
         await fake.write(b"a")
         assert await process.stdout.receive_some() == b"a"  # type: ignore[union-attr]
         process.send_signal(signal.SIGINT)
@@ -168,7 +142,7 @@ async def test_a_second_signal_does_not_wait(daemon: FakeDaemon, fake: FakeComma
 async def test_an_output_that_nobody_reads_ends_the_command_quietly(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
-    async with running(daemon, "some") as process:
+    async with exec_running(daemon.home.path, "some") as process:
         await fake.write(b"a")
         assert await process.stdout.receive_some() == b"a"  # type: ignore[union-attr]
         await process.stdout.aclose()  # type: ignore[union-attr]
@@ -182,7 +156,7 @@ async def test_who_does_not_read_is_not_written_to_without_a_bound(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
     piece = bytes(64 * 1024)
-    async with running(daemon, "some") as process:
+    async with exec_running(daemon.home.path, "some") as process:
         await fake.wait_started()
         written = 0
         while True:
@@ -199,7 +173,7 @@ async def test_what_is_piped_in_is_passed_on_and_ended(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
     data = FULL * 64
-    async with running(daemon, "-i", "some", stdin=subprocess.PIPE) as process:
+    async with exec_running(daemon.home.path, "-i", "some", stdin=subprocess.PIPE) as process:
         start = await fake.wait_started()
         assert (start.tty, start.stream_stdin) == (False, True)
         await process.stdin.send_all(data)  # type: ignore[union-attr]
@@ -216,7 +190,7 @@ async def test_a_file_is_an_input_too(
 ) -> None:
     (tmp_path / "file").write_text(text)
     fd = os.open(tmp_path / "file" if text else os.devnull, os.O_RDONLY)
-    async with running(daemon, "-i", "some", stdin=fd) as process:
+    async with exec_running(daemon.home.path, "-i", "some", stdin=fd) as process:
         os.close(fd)
         await fake.wait(lambda: fake.input_closed)
         await fake.end()
@@ -227,7 +201,7 @@ async def test_a_file_is_an_input_too(
 async def test_a_command_may_end_before_its_input_does(
     daemon: FakeDaemon, fake: FakeCommand
 ) -> None:
-    async with running(daemon, "-i", "some", stdin=subprocess.PIPE) as process:
+    async with exec_running(daemon.home.path, "-i", "some", stdin=subprocess.PIPE) as process:
         await fake.end(exitCode=3)
         await process.wait()
     assert process.returncode == 3
@@ -249,24 +223,25 @@ async def test_keys_go_to_the_command_ctrl_c_and_ctrl_d_among_them(
         assert start.env is not None
         assert start.env["TERM"] == "vt100"
         await fake.write(b"line\r\n")
-        await terminal.wait(b"line\r\n")
+        await terminal.expect(b"line\r\n")
         terminal.type(b"x\x03\x1a\x04\x1c\r")
         await fake.wait(lambda: fake.input == b"x\x03\x1a\x04\x1c\r")
         assert not fake.input_closed
         await fake.end(exitCode=4)
-        await terminal.wait(b"restored, status 4")
+        await terminal.expect(b"restored, status 4")
 
 
 async def test_each_new_size_is_passed_on(daemon: FakeDaemon, fake: FakeCommand) -> None:
     async with at(daemon, "some") as terminal:
         await fake.write(b"ready")
-        await terminal.wait(b"ready")
+        await terminal.expect(b"ready")
         terminal.resize(10, 40)
-        await fake.wait(lambda: fake.sizes == [(10, 40)])
+        await fake.wait(lambda: fake.sizes)
         terminal.resize(50, 200)
-        await fake.wait(lambda: fake.sizes == [(10, 40), (50, 200)])
+        await fake.wait(lambda: len(fake.sizes) == 2)
+        assert fake.sizes == [(10, 40), (50, 200)]
         await fake.end()
-        await terminal.wait(b"restored, status 0")
+        await terminal.expect(b"restored, status 0")
 
 
 async def test_a_terminal_is_restored_when_the_daemon_dies(
@@ -274,11 +249,11 @@ async def test_a_terminal_is_restored_when_the_daemon_dies(
 ) -> None:
     async with at(daemon, "some") as terminal:
         await fake.write(b"\x1b[?1049h\x1b[?25l\x1b[?2004hfull screen")
-        await terminal.wait(b"full screen")
+        await terminal.expect(b"full screen")
         await fake.lose()
-        await terminal.wait(b"\x1b[?2004l\x1b[r\x1b[?1049l\x1b[?25h")
-        await terminal.wait(b"roost: the daemon has gone, and the command with it\r\n")
-        await terminal.wait(b"restored, status 3")
+        await terminal.expect(b"\x1b[?2004l\x1b[r\x1b[?1049l\x1b[?25h")
+        await terminal.expect(b"roost: the daemon has gone, and the command with it\r\n")
+        await terminal.expect(b"restored, status 3")
 
 
 async def test_a_terminal_is_restored_when_we_are_terminated(
@@ -286,10 +261,10 @@ async def test_a_terminal_is_restored_when_we_are_terminated(
 ) -> None:
     async with at(daemon, "some") as terminal:
         await fake.write(b"ready")
-        await terminal.wait(b"ready")
+        await terminal.expect(b"ready")
         os.kill(client_below(terminal), signal.SIGTERM)
         await fake.wait(lambda: fake.terminated)
-        await terminal.wait(b"restored, status 143")
+        await terminal.expect(b"restored, status 143")
 
 
 async def test_an_interrupt_from_elsewhere_is_the_key_for_it(
@@ -297,12 +272,12 @@ async def test_an_interrupt_from_elsewhere_is_the_key_for_it(
 ) -> None:
     async with at(daemon, "some") as terminal:
         await fake.write(b"ready")
-        await terminal.wait(b"ready")
+        await terminal.expect(b"ready")
         os.kill(client_below(terminal), signal.SIGINT)
         await fake.wait(lambda: fake.input == b"\x03")
         assert not fake.terminated
         await fake.end(dict(KILLED))
-        await terminal.wait(b"restored, status 143")
+        await terminal.expect(b"restored, status 143")
 
 
 async def test_a_terminal_that_is_closed_ends_the_command(
@@ -310,9 +285,10 @@ async def test_a_terminal_that_is_closed_ends_the_command(
 ) -> None:
     async with at(daemon, "some") as terminal:
         await fake.write(b"ready")
-        await terminal.wait(b"ready")
+        await terminal.expect(b"ready")
     with trio.fail_after(LIMIT):
         await fake.wait(lambda: fake.terminated)
+    assert fake.terminated
 
 
 def client_below(terminal: Terminal) -> int:

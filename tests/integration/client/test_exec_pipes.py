@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 import trio
 
-from tests.support.commands import environ, exec_command_line
-from tests.support.daemon import RunningDaemon, daemon_in, eventually
+from tests.support.commands import environ, exec_command_line, exec_running, read_all
+from tests.support.daemon import RunningDaemon, eventually
+from tests.support.exec import daemon_for_commands
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -24,12 +25,8 @@ BYTES = bytes(range(256)) * 4096
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with daemon_in(tmp_path_factory.mktemp("exec") / "h") as running:
-        # Its process for commands is there from the first one on.
-        client = running.client()
-        policy = {"type": "dangerFullAccess"}
-        client.call("commandExec.start", command=["true"], sandboxPolicy=policy)
+def daemon(shared_home: Path) -> Iterator[RunningDaemon]:
+    with daemon_for_commands(shared_home) as running:
         yield running
 
 
@@ -45,6 +42,15 @@ async def run(
             check=False,
             env=environ(),
         )
+
+
+async def first_line(process: trio.Process) -> bytes:
+    """Return the first line that is written, or less if nothing more comes."""
+    line = b""
+    assert process.stdout is not None
+    while not line.endswith(b"\n") and (more := await process.stdout.receive_some(1)):
+        line += more
+    return line
 
 
 @pytest.mark.parametrize(
@@ -106,18 +112,12 @@ async def test_what_is_no_program_is_told_once(
 
 
 async def test_a_reader_that_goes_ends_a_command_that_never_would(daemon: RunningDaemon) -> None:
-    roost_exec = exec_command_line(daemon.home, "yes")
-    process = subprocess.Popen(  # noqa: ASYNC220
-        roost_exec, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ()
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    with process:
-        assert process.stdout.read(2) == b"y\n"
-        process.stdout.close()
-        said = await trio.to_thread.run_sync(process.stderr.read)
-        assert said == b""
-        assert process.wait(LIMIT) == 128 + signal.SIGPIPE
+    async with exec_running(daemon.home, "yes") as process:
+        assert process.stdout is not None
+        assert (await process.stdout.receive_some()).startswith(b"y\n")
+        await process.stdout.aclose()
+        assert await read_all(process.stderr) == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -125,25 +125,29 @@ async def test_a_signal_ends_all_that_the_command_has_started(
     daemon: RunningDaemon, number: signal.Signals
 ) -> None:
     script = "sleep 98765 & echo $$ $!; wait"
-    process = subprocess.Popen(  # noqa: ASYNC220
-        exec_command_line(daemon.home, "sh", "-c", script), stdout=subprocess.PIPE, env=environ()
-    )
-    assert process.stdout is not None
-    with process:
-        pids = [int(pid) for pid in process.stdout.readline().split()]
+    async with exec_running(daemon.home, "sh", "-c", script) as process:
+        pids = [int(pid) for pid in (await first_line(process)).split()]
         process.send_signal(number)
-        assert await trio.to_thread.run_sync(process.wait, LIMIT) == 128 + number
+    assert process.returncode == 128 + number
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
+async def test_in_a_sandbox_the_status_names_the_signal_that_came_here(
+    daemon: RunningDaemon,
+) -> None:
+    sandboxed = ("--sandbox", "read-only", "sh", "-c", "echo ready; sleep 98765")
+    async with exec_running(daemon.home, *sandboxed) as process:
+        if await first_line(process) != b"ready\n":
+            assert b"SANDBOX_UNAVAILABLE" in await read_all(process.stderr)
+            pytest.skip("there is no sandbox here")
+        process.send_signal(signal.SIGINT)
+        assert await read_all(process.stderr) == b""
+    assert process.returncode == 128 + signal.SIGINT
+
+
 async def test_a_client_that_is_killed_takes_the_command_with_it(daemon: RunningDaemon) -> None:
-    process = subprocess.Popen(  # noqa: ASYNC220
-        exec_command_line(daemon.home, "sh", "-c", "echo $$; exec sleep 98765"),
-        stdout=subprocess.PIPE,
-        env=environ(),
-    )
-    assert process.stdout is not None
-    with process:
-        pid = int(process.stdout.readline())
+    async with exec_running(daemon.home, "sh", "-c", "echo $$; exec sleep 98765") as process:
+        pid = int(await first_line(process))
         process.kill()
     eventually(lambda: not psutil.pid_exists(pid), LIMIT)
+    assert process.returncode == -signal.SIGKILL

@@ -11,12 +11,15 @@ import pytest
 import trio
 
 from tests.support.commands import environ
-from tests.support.daemon import RunningDaemon, daemon_in
+from tests.support.daemon import daemon_in
+from tests.support.exec import daemon_for_commands
 from tests.support.tmux import Window, require, shell_window
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from tests.support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.slow
 
@@ -25,13 +28,9 @@ INNER = "inner> "
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+def daemon(shared_home: Path) -> Iterator[RunningDaemon]:
     require("tmux", "bash")
-    with daemon_in(tmp_path_factory.mktemp("exec") / "h") as running:
-        # Its process for commands is there from the first one on.
-        client = running.client()
-        policy = {"type": "dangerFullAccess"}
-        client.call("commandExec.start", command=["true"], sandboxPolicy=policy)
+    with daemon_for_commands(shared_home) as running:
         yield running
 
 
@@ -49,18 +48,18 @@ async def inner_shell(window: Window) -> None:
 
 async def inner_prompt(window: Window) -> None:
     """Wait until the inner shell wants a command; what is typed earlier a Ctrl-C or Ctrl-Z may throw away."""
-    await window.wait(lambda shown: shown.endswith(INNER.strip()))
+    await window.expect(lambda shown: shown.endswith(INNER.strip()))
 
 
-async def is_as_before(window: Window, status: int) -> None:
+async def expect_as_before(window: Window, status: int) -> None:
     """Check that the outer shell has its terminal again, and the exit status of what it ran."""
     await window.wait_prompt()
     assert not await window.on_other_screen()
     assert (await window.ask("echo status $?")).strip() == f"status {status}"
-    await lets_lines_be_typed(window)
+    await expect_lines_can_be_typed(window)
 
 
-async def lets_lines_be_typed(window: Window) -> None:
+async def expect_lines_can_be_typed(window: Window) -> None:
     modes = (await window.ask("stty -a")).split()
     assert {"icanon", "echo", "isig", "opost", "icrnl"} <= {mode.strip(";") for mode in modes}
 
@@ -68,14 +67,14 @@ async def lets_lines_be_typed(window: Window) -> None:
 async def test_vim_edits_a_file(window: Window, tmp_path: Path) -> None:
     require("vim")
     await window.line("r -t -- vim -u NONE -N -n notes.txt")
-    await window.wait('"notes.txt"')
+    await window.expect('"notes.txt"')
     assert await window.on_other_screen()
     await window.line("ihello from")
     await window.tell("send-keys", "-l", "vim äöü")
-    await window.wait("vim äöü")
+    await window.expect("vim äöü")
     await window.keys("Escape")
     await window.line(":wq")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
     assert (tmp_path / "notes.txt").read_text() == "hello from\nvim äöü\n"
 
 
@@ -83,88 +82,88 @@ async def test_top_draws_anew_at_another_size(window: Window) -> None:
     require("top")
     await window.resize(10, 40)
     await window.line("r -t -- top -d 60")
-    shown = await window.wait("PID USER")
+    shown = await window.expect("PID USER")
     assert "COMMAND" not in shown, "it knows how narrow the window is"
     await window.resize(30, 110)
-    shown = await window.wait("COMMAND")
+    shown = await window.expect("COMMAND")
     await window.keys("q")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
 
 
 async def test_less_scrolls_and_quits(window: Window, tmp_path: Path) -> None:
     require("less")
     (tmp_path / "long").write_text("".join(f"line {n}.\n" for n in range(1, 501)))
     await window.line("r -t --env LESS= -- less long")
-    await window.wait("line 1.\n")
+    await window.expect("line 1.\n")
     await window.keys("Space")
-    await window.wait("line 40.\n")
+    await window.expect("line 40.\n")
     await window.keys("G")
-    await window.wait("line 500.\n")
+    await window.expect("line 500.\n")
     await window.keys("q")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
 
 
 async def test_ctrl_c_interrupts_what_the_shell_runs_and_not_the_shell(window: Window) -> None:
     await inner_shell(window)
     await window.line("echo begun; sleep 100; echo not reached")
-    await window.wait("\nbegun")
+    await window.expect("\nbegun")
     await window.keys("C-c")
     await inner_prompt(window)
     await window.line("echo status $?.")
-    await window.wait("status 130.")
+    await window.expect("status 130.")
     await window.line("exit 9")
-    await is_as_before(window, 9)
+    await expect_as_before(window, 9)
 
 
 async def test_jobs_are_stopped_and_taken_up_again(window: Window, tmp_path: Path) -> None:
     await inner_shell(window)
     await window.line("echo begun; tee kept")
-    await window.wait("\nbegun")
+    await window.expect("\nbegun")
     await window.line("first")
-    await window.wait("first\nfirst")
+    await window.expect("first\nfirst")
     await window.keys("C-z")
-    await window.wait("Stopped")
+    await window.expect("Stopped")
     await inner_prompt(window)
     await window.line("jobs | wc -l; fg")
-    await window.wait("1\ntee kept")
+    await window.expect("1\ntee kept")
     await window.line("second")
-    await window.wait("second\nsecond")
+    await window.expect("second\nsecond")
     await window.keys("C-d")
     await inner_prompt(window)
     await window.line("exit")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
     assert (tmp_path / "kept").read_text() == "first\nsecond\n"
 
 
 async def test_the_end_of_the_input_ends_what_reads_it(window: Window) -> None:
     await window.line("r -t -- cat")
     await window.line("said")
-    await window.wait("said\nsaid")
+    await window.expect("said\nsaid")
     await window.keys("C-d")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
 
 
 async def test_piped_input_ends_at_a_terminal_too(window: Window) -> None:
     assert "a\nb" in await window.ask("printf 'a\\nb\\n' | r -t -- cat")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
 
 
 async def test_a_client_that_is_stopped_gives_the_terminal_back_meanwhile(window: Window) -> None:
     await inner_shell(window)
     os.kill(await client_in(window), signal.SIGTSTP)
     await window.wait_prompt()
-    await lets_lines_be_typed(window)
+    await expect_lines_can_be_typed(window)
     await window.line("fg")
-    await window.wait("exec")
+    await window.expect("exec")
     await window.keys("Enter")
     await inner_prompt(window)
     await window.line("echo begun; sleep 100")
-    await window.wait("\nbegun")
+    await window.expect("\nbegun")
     await window.keys("C-c")
-    await window.wait("^C")
+    await window.expect("^C")
     await inner_prompt(window)
     await window.line("exit 0")
-    await is_as_before(window, 0)
+    await expect_as_before(window, 0)
 
 
 async def test_the_terminal_is_restored_when_the_daemon_is_killed(tmp_path: Path) -> None:
@@ -172,13 +171,13 @@ async def test_the_terminal_is_restored_when_the_daemon_is_killed(tmp_path: Path
     with trio.fail_after(LIMIT), daemon_in(tmp_path / "h") as other:
         async with shell_window(tmp_path, other.home, environ()) as window:
             await window.line("r -t -- vim -u NONE -N -n notes.txt")
-            await window.wait('"notes.txt"')
+            await window.expect('"notes.txt"')
             os.kill(other.root_pid, signal.SIGKILL)
             assert other.wait() != 0
             shown = await window.wait_prompt()
             # Its other processes end one after the other; the first of them may still be told of.
             assert "the daemon has gone" in shown or "has ended, and what it ran" in shown
-            await is_as_before(window, 1 if "has ended" in shown else 3)
+            await expect_as_before(window, 1 if "has ended" in shown else 3)
 
 
 async def client_in(window: Window) -> int:

@@ -84,7 +84,7 @@ async def test_settings_for_a_daemon_that_runs_already_are_looked_at(daemon: Fak
     assert ended.returncode == 0
     assert b"it keeps its settings" in ended.stderr
     ended = await roost(daemon.home.path, "up", "--set", "bad.key=1")
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert b"bad" in ended.stderr
 
 

@@ -112,30 +112,38 @@ async def test_ctrl_c_ends_a_program_that_does_not_care_by_its_signal() -> None:
 async def test_a_shell_stops_a_job_and_brings_it_back(bash: tuple[str, ...]) -> None:
     output = Collected()
     actor = command(output, bash, tty=Size(24, 80), env=QUIET)
+
+    async def talk() -> None:
+        actor.write(b"sh -c 'echo u''p; read line; echo \"got <$line>\"'\n")
+        await output.until(b"up\r\n")
+        actor.write(b"\x1a")
+        await output.until(b"Stopped")
+        actor.write(b"jobs; echo in''between\n")
+        await output.until(b"inbetween\r\n")
+        actor.write(b"fg\n")
+        await output.until(b"sh -c", 3)
+        actor.write(b"line\n")
+        await output.until(b"got <line>")
+        actor.write(b"exit 6\n")
+
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            actor.write(b"sh -c 'echo u''p; read line; echo \"got <$line>\"'\n")
-            await output.until(b"up\r\n")
-            actor.write(b"\x1a")
-            await output.until(b"Stopped")
-            actor.write(b"jobs; echo in''between\n")
-            await output.until(b"inbetween\r\n")
-            actor.write(b"fg\n")
-            await output.until(b"sh -c", 3)
-            actor.write(b"line\n")
-            await output.until(b"got <line>")
-            actor.write(b"exit 6\n")
+            nursery.start_soon(talk)
+            assert await actor.run() == CommandEnded(6)
 
 
 async def test_a_shell_ends_at_the_end_of_its_input(bash: tuple[str, ...]) -> None:
     output = Collected()
     actor = command(output, bash, tty=Size(24, 80), env=QUIET | {"PS1": "type: "})
+
+    async def close() -> None:
+        await output.until(b"type: ")
+        actor.close_stdin()
+
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            await output.until(b"type: ")
-            actor.close_stdin()
+            nursery.start_soon(close)
+            assert await actor.run() == CommandEnded(0)
 
 
 async def test_a_new_size_is_told_to_the_program_in_the_middle_of_its_output() -> None:
@@ -295,9 +303,13 @@ async def test_a_full_screen_program_draws_and_quits() -> None:
         pytest.skip("no top on this machine")
     output = Collected()
     actor = command(output, ("top",), tty=Size(24, 80))
+
+    async def quit_it() -> None:
+        await output.until(b"PID")
+        actor.resize(Size(10, 60))
+        actor.write(b"q")
+
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            await output.until(b"PID")
-            actor.resize(Size(10, 60))
-            actor.write(b"q")
+            nursery.start_soon(quit_it)
+            assert await actor.run() == CommandEnded(0)

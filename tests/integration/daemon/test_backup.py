@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.daemon import Client
-from tests.support.commands import command, environ
+from tests.support.commands import roost_now
 from tests.support.daemon import (
     attach,
     check_log,
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 LIMIT = 60
-
-
-def roost(home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    argv = command(home, *arguments)
-    return subprocess.run(argv, capture_output=True, env=environ(), timeout=LIMIT, check=False)
 
 
 class Load(threading.Thread):
@@ -68,7 +62,7 @@ def test_a_backup_under_load_holds_all_that_was_acknowledged(
     eventually(lambda: all(load.turns > 2 for load in loads))
     acknowledged = {load.session: load.acknowledged for load in loads}
     copy = home.parent / f"{home.name}.backup"
-    ended = roost(daemon.home, "backup", str(copy))
+    ended = roost_now(daemon.home, "backup", str(copy))
     for load in loads:
         load.stopping = True
     for load in loads:
@@ -78,7 +72,7 @@ def test_a_backup_under_load_holds_all_that_was_acknowledged(
     assert min(acknowledged.values()) > 0
     other = home.parent / f"{home.name}-other"
     try:
-        restored = roost(other, "restore", str(copy))
+        restored = roost_now(other, "restore", str(copy))
         assert restored.returncode == 0, restored.stderr
         with daemon_in(other) as second:
             found = check_log(other)
@@ -114,8 +108,8 @@ def test_a_restore_waits_for_no_daemon_and_can_be_done_by_hand(
     client.close()
     copy = home.parent / f"{home.name}.backup"
     try:
-        assert roost(daemon.home, "backup", str(copy)).returncode == 0
-        refused = roost(daemon.home, "restore", str(copy))
+        assert roost_now(daemon.home, "backup", str(copy)).returncode == 0
+        refused = roost_now(daemon.home, "restore", str(copy))
         assert refused.returncode == 1
         assert b"roost down" in refused.stderr
         daemon.stop()

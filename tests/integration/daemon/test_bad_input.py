@@ -7,7 +7,7 @@ import json
 import socket
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +19,9 @@ from tests.support.daemon import (
     is_method,
     next_note,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
@@ -32,17 +35,6 @@ def error_of(answer: Json) -> tuple[int, object]:
     error: Json = answer["error"]  # type: ignore[assignment]
     data: Json = error.get("data", {})  # type: ignore[assignment]
     return int(str(error["code"])), data.get("code")
-
-
-@pytest.fixture(scope="module")
-def shared() -> object:
-    import shutil
-    import tempfile
-
-    home = Path(tempfile.mkdtemp(prefix="roost-"))
-    with daemon_in(home) as daemon:
-        yield daemon
-    shutil.rmtree(home, ignore_errors=True)
 
 
 def test_a_line_over_the_limit_is_told_so_and_ends_its_connection_only(

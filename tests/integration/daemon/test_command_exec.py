@@ -47,20 +47,6 @@ def no_process_left_behind() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with daemon_in(tmp_path_factory.mktemp("d")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(shared: RunningDaemon) -> Iterator[Client]:
-    found = shared.client()
-    yield found
-    found.close()
-    wait_none_left(shared)
-
-
 def test_a_program_may_write_nothing(client: Client) -> None:
     assert run(client, "true") == {"exitCode": 0, "stdout": "", "stderr": ""}
     assert run(client, "false", **STREAMED) == {"exitCode": 1, "stdout": "", "stderr": ""}

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import shutil
 import signal
 import sqlite3
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.daemon import Client, Refusal
 from roost.schemas.daemon import PROTOCOL_VERSION
-from tests.support.commands import command, environ
+from tests.support.commands import command, environ, roost_now
 from tests.support.daemon import (
     attach,
     carriers,
@@ -26,6 +23,7 @@ from tests.support.log_files import Json, event, lines, log, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.daemon import RunningDaemon
 
@@ -33,14 +31,6 @@ pytestmark = pytest.mark.slow
 
 LIMIT = 60
 METHOD = "roost.events.import"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[RunningDaemon]:
-    home = Path(tempfile.mkdtemp(prefix="roost-"))
-    with daemon_in(home) as running:
-        yield running
-    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture
@@ -55,21 +45,8 @@ def daemon(shared: RunningDaemon) -> Iterator[RunningDaemon]:
     shared.close_clients()
 
 
-def roost(
-    daemon: RunningDaemon, *arguments: str, stdin: bytes = b""
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        command(daemon.home, *arguments),
-        input=stdin,
-        capture_output=True,
-        env=environ(),
-        timeout=LIMIT,
-        check=False,
-    )
-
-
 def import_(daemon: RunningDaemon, data: bytes) -> tuple[int, list[Json]]:
-    ended = roost(daemon, "events", "import", "--json", "-", stdin=data)
+    ended = roost_now(daemon.home, "events", "import", "--json", "-", stdin=data)
     assert not ended.stderr, ended.stderr
     return ended.returncode, parsed(ended.stdout)
 
@@ -79,7 +56,7 @@ def results(found: list[Json]) -> dict[object, object]:
 
 
 def export(daemon: RunningDaemon, *sessions: str) -> list[Json]:
-    ended = roost(daemon, "events", "export", *(sessions or ("--all",)))
+    ended = roost_now(daemon.home, "events", "export", *(sessions or ("--all",)))
     assert ended.returncode == 0, ended.stderr
     return parsed(ended.stdout)
 
@@ -219,20 +196,16 @@ def test_an_import_that_is_broken_off_is_seen_by_nobody_and_leaves_nothing(
 
 def test_what_a_killed_store_leaves_of_an_import_is_removed(home: Path) -> None:
     with daemon_in(home) as daemon:
-        _kill_in_import(daemon)
-
-
-def _kill_in_import(daemon: RunningDaemon) -> None:
-    client = daemon.client()
-    base: Json = {"importId": "import-of-test", "sessionId": "broken"}
-    client.call(METHOD, step="begin", **base)
-    client.call(METHOD, step="events", events=log("broken", 200), **base)
-    assert _staged(daemon.home) == 200
-    daemon.restarted("store", daemon.kill("store"))
-    eventually(lambda: _staged(daemon.home) == 0)
-    with pytest.raises(Refusal):
-        client.call(METHOD, step="finish", lastSequence=200, **base)
-    assert results(import_(daemon, lines(log("broken", 200)))[1]) == {"broken": "imported"}
+        client = daemon.client()
+        base: Json = {"importId": "import-of-test", "sessionId": "broken"}
+        client.call(METHOD, step="begin", **base)
+        client.call(METHOD, step="events", events=log("broken", 200), **base)
+        assert _staged(daemon.home) == 200
+        daemon.restarted("store", daemon.kill("store"))
+        eventually(lambda: _staged(daemon.home) == 0)
+        with pytest.raises(Refusal):
+            client.call(METHOD, step="finish", lastSequence=200, **base)
+        assert results(import_(daemon, lines(log("broken", 200)))[1]) == {"broken": "imported"}
 
 
 def test_an_import_goes_on_when_the_store_is_restarted(home: Path, tmp_path: Path) -> None:

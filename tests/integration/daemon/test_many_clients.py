@@ -80,7 +80,7 @@ def join(crowd: Crowd, members: Sequence[Member], session: str, **params: object
         assert answer["resumedAfter"] == 0, answer
 
 
-def missed_nothing(members: Sequence[Member], session: str, last: int) -> None:
+def expect_nothing_missed(members: Sequence[Member], session: str, last: int) -> None:
     """Claim that each of these has had every event once and in order."""
     assert [member.fault for member in members if member.fault] == []
     assert {member.gaps for member in members} == {0}
@@ -102,7 +102,7 @@ def test_of_500_clients_10_do_not_read_and_nobody_pays_for_it(
 
     last = stream_text(sender, session, 1)
     crowd.reach(readers, session, last)
-    missed_nothing(readers, session, last)
+    expect_nothing_missed(readers, session, last)
     assert memory(daemon) - before < BOUND
 
     # Kept for each of the ten, what comes now would be more than the bound many times over; kept once, still more.
@@ -116,7 +116,7 @@ def test_of_500_clients_10_do_not_read_and_nobody_pays_for_it(
 
     crowd.resume(stuck)
     crowd.reach(stuck, session, last)
-    missed_nothing(stuck, session, last)
+    expect_nothing_missed(stuck, session, last)
     assert memory(daemon) - before < BOUND
 
 
@@ -134,10 +134,10 @@ def test_clients_of_the_websocket_that_do_not_read_catch_up_too(
     crowd.pause(stuck)
     last = stream_text(sender, session, 8)
     crowd.reach(readers, session, last)
-    missed_nothing(readers, session, last)
+    expect_nothing_missed(readers, session, last)
     crowd.resume(stuck)
     crowd.reach(stuck, session, last)
-    missed_nothing(stuck, session, last)
+    expect_nothing_missed(stuck, session, last)
 
 
 def test_a_thousand_attached_clients_get_a_turn_each_and_leave_nothing(
@@ -152,7 +152,7 @@ def test_a_thousand_attached_clients_get_a_turn_each_and_leave_nothing(
     assert sender.answer(send_script(sender, session, {"say": "to all"}))["outcome"] == "completed"
     last = last_sequence(sender, session)
     crowd.reach(members, session, last)
-    missed_nothing(members, session, last)
+    expect_nothing_missed(members, session, last)
     crowd.close_members()
     eventually(lambda: connections(sender)["unix"] == 1)
     assert connections(sender)["attachments"] == 0

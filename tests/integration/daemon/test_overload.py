@@ -26,6 +26,7 @@ from tests.support.daemon import (
     status_is,
     within,
 )
+from tests.support.processes import stand_still
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +131,7 @@ def test_a_store_that_hangs_holds_no_control_call_and_all_is_answered_when_it_is
     client, other = daemon.client(), daemon.client()
     _, session = create_agent(client)
     store = daemon.pid("store")
-    os.kill(store, signal.SIGSTOP)
+    stand_still(store)
     try:
         numbers = [client.send("session.list", agentId="none") for _ in range(32 + 256 + 12)]
         for number in numbers[-12:]:

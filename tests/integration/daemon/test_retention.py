@@ -196,7 +196,9 @@ def test_scenario_20_a_slow_client_overtaken_by_retention_is_told_of_each_event_
         say(client, session, "the end")
         seen, gaps = 0, 0
         database = sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True)
-        sql = "select last_sequence from counters join sessions on key = session where session_id = ?"
+        sql = (
+            "select last_sequence from counters join sessions on key = session where session_id = ?"
+        )
         last = int(database.execute(sql, (session,)).fetchone()[0])
         database.close()
         known = 0

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from roost.actors.errors import DaemonError
+from roost.actors.errors import DaemonError, InvalidArgument
 from roost.schemas.commands import (
     AbandonCommand,
     CommandEnded,
@@ -21,7 +21,9 @@ from roost.schemas.commands import (
     InputRoom,
     InputTaken,
     OutputTaken,
+    ResizeCommand,
     StartCommand,
+    WindowSize,
     WriteCommand,
 )
 from roost.schemas.control import StartService
@@ -44,6 +46,8 @@ START: Json = {
 }
 HEAD = b'{"jsonrpc":"2.0","method":"commandExec.outputDelta","params":{"processId":"p",'
 LINE = HEAD + b'"stream":"stdout","deltaBase64":"eA==","capReached":false}}\n'
+NOT_ACTIVE = 'no active commandExec session for process id "p"'
+RESIZE: Json = {"processId": "p", "size": {"rows": 7, "cols": 91}}
 RESULT = b'{"exitCode":0,"stdout":"","stderr":""}'
 
 
@@ -53,6 +57,7 @@ class FakeCommands:
     def __init__(self) -> None:
         self.heard: list[Message] = []
         self.has_room = True
+        self.refuses = False
         self.news = trio.Event()
         self.link: Link
 
@@ -63,6 +68,8 @@ class FakeCommands:
         self.news = trio.Event()
         if isinstance(message, StartCommand):
             link.reply(ref, CommandStarted())
+        elif isinstance(message, WriteCommand) and self.refuses:
+            link.reply(ref, InvalidArgument("the command has ended").refused())
         elif isinstance(message, WriteCommand):
             link.reply(ref, InputTaken(taken=self.has_room))
 
@@ -186,7 +193,63 @@ async def test_a_write_that_waits_is_answered_when_its_command_ends(tmp_path: Pa
             service.say(CommandEnded(number=1, result=RESULT))
             await client.answer(started)
             error: Json = (await client.answer(number))["error"]  # type: ignore[assignment]
-            assert error["message"] == 'no active commandExec session for process id "p"'
+            assert error["message"] == NOT_ACTIVE
+
+
+@pytest.mark.parametrize("how", ["cancelled", "lost", "refused"])
+async def test_a_write_whose_command_goes_away_is_told_that_there_is_none(
+    tmp_path: Path, how: str
+) -> None:
+    with trio.fail_after(10):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            service = join(house)
+            started = await client.send("commandExec.start", START)
+            await service.hear(StartCommand)
+            service.has_room = False
+            service.refuses = how == "refused"
+            number = await client.send(
+                "commandExec.write", {"processId": "p", "deltaBase64": "eA=="}
+            )
+            await service.hear(WriteCommand)
+            if how == "cancelled":
+                await client.send("request.cancel", {"requestId": started})
+            elif how == "lost":
+                service.link.close()
+            error: Json = (await client.answer(number))["error"]  # type: ignore[assignment]
+            assert (error["code"], error["message"]) == (-32602, NOT_ACTIVE)
+            assert len([one for one in service.heard if isinstance(one, WriteCommand)]) == 1
+
+
+async def test_a_new_size_does_not_wait_for_what_is_typed(tmp_path: Path) -> None:
+    with trio.fail_after(10):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            service = join(house)
+            await client.send("commandExec.start", {**START, "tty": True})
+            await service.hear(StartCommand)
+            service.has_room = False
+            write: Json = {"processId": "p", "deltaBase64": "eA=="}
+            writes = [await client.send("commandExec.write", write) for _ in range(3)]
+            await service.hear(WriteCommand)
+            resized = await client.send("commandExec.resize", RESIZE)
+            assert (await client.answer(resized))["result"] == {}
+            said = await service.hear(ResizeCommand)
+            assert said == ResizeCommand(number=1, size=WindowSize(rows=7, cols=91))
+            service.say(CommandEnded(number=1, result=RESULT))
+            for number in writes:
+                error: Json = (await client.answer(number))["error"]  # type: ignore[assignment]
+                assert error["message"] == NOT_ACTIVE
+
+
+async def test_a_new_size_right_behind_a_start_comes_after_it(tmp_path: Path) -> None:
+    with trio.fail_after(10):
+        async with open_front(tmp_path) as house, open_client(house) as client:
+            service = join(house)
+            await client.send("commandExec.start", {**START, "tty": True})
+            resized = await client.send("commandExec.resize", RESIZE)
+            assert (await client.answer(resized))["result"] == {}
+            await service.hear(ResizeCommand)
+            kinds = [type(message) for message in service.heard]
+            assert kinds == [StartCommand, ResizeCommand]
 
 
 async def test_output_that_a_client_does_not_take_is_not_told_until_it_leaves(

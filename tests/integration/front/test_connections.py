@@ -386,3 +386,4 @@ async def test_a_client_that_reads_some_and_then_no_more_is_closed(tmp_path: Pat
                 with trio.fail_after(10):
                     while not peer.closed:  # noqa: ASYNC110 # nor of its end
                         await trio.sleep(0.01)
+                assert peer not in house.front.unix.connections

@@ -91,9 +91,15 @@ async def test_a_close_is_answered_with_its_code_and_ends_the_connection(
 
 async def test_a_ping_is_answered_with_its_payload(tmp_path: Path) -> None:
     with trio.fail_after(LIMIT):
-        async with open_front(tmp_path) as house, open_client(house, "websocket") as client:
-            await _websocket(client).socket.ping(b"are you there")
-            await client.call("health.ping")
+        async with open_front(tmp_path) as house:
+            stream = await trio.open_tcp_stream("127.0.0.1", house.tcp_port)
+            async with stream:
+                await stream.send_all(_upgrade_of(house) + frame(b"are you there", opcode=9))
+                _, _, rest = (await _read_upgrade(stream)).partition(b"\r\n\r\n")
+                while len(rest) < 15:
+                    rest += await stream.receive_some(65_536)
+                assert rest == b"\x8a\x0dare you there"
+            await house.front.services.wait_empty()
 
 
 async def _read_upgrade(stream: trio.SocketStream) -> bytes:
@@ -167,6 +173,7 @@ async def test_who_does_not_read_is_not_waited_for_when_it_is_closed(tmp_path: P
                     connection.answer(b'"' + b"x" * 100_000 + b'"\n')
                 connection.finish(1001, "the test wants it")
                 await house.front.services.wait_empty()
+                assert not house.front.tcp.connections
 
 
 async def test_nothing_follows_the_close_frame_and_nothing_counts_as_seen(tmp_path: Path) -> None:

@@ -380,6 +380,7 @@ async def test_winding_down_hangs_up(server: ScriptedModel) -> None:
         await until(lambda: server.asked)
     with trio.fail_after(1):
         await server.hung_up.wait()
+    assert len(server.asked) == 1, "it is not tried again"
 
 
 async def test_the_process_hides_its_memory_and_its_keys(

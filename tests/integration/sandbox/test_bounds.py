@@ -13,7 +13,7 @@ import pytest
 from roost.actors.sandbox.launch import LaunchError, SandboxUnavailable, launch
 from roost.actors.sandbox.policy import FULL_ACCESS, Policy
 from roost.schemas.boot import Backend
-from tests.support.cage import READ_ONLY, SECRET, WORKSPACE, Cage
+from tests.support.cage import READ_ONLY, SECRET, WORKSPACE, Cage, backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +101,22 @@ def test_a_crash_leaves_no_core_file(cage: Cage, backend: Backend) -> None:
 def test_when_memory_runs_out_the_command_goes_first(cage: Cage, backend: Backend) -> None:
     code = "print(open('/proc/self/oom_score_adj').read().strip())"
     assert cage.attempt(WORKSPACE, backend, code).said == "1000\n"
+
+
+def test_under_landlock_a_command_keeps_the_limit_by_which_it_is_known(cage: Cage) -> None:
+    code = """
+import ctypes
+print(resource.getrlimit(10) == (resource.RLIM_INFINITY,) * 2)
+for sets in (resource.setrlimit, lambda *a: resource.prlimit(0, *a)):
+    try: sets(10, (7, 7))
+    except (OSError, ValueError) as error: print('refused')
+libc = ctypes.CDLL(None, use_errno=True)
+number = 160 if os.uname().machine == 'x86_64' else 164
+print(libc.syscall(number, 10, ctypes.create_string_buffer(16)), ctypes.get_errno() == errno.EPERM)
+resource.setrlimit(resource.RLIMIT_CPU, (100, 100))
+"""
+    ended = cage.attempt(WORKSPACE, backend_of("landlock"), code)
+    assert (ended.code, ended.said) == (0, "True\nrefused\nrefused\n-1 True\n")
 
 
 def test_nothing_of_the_daemon_is_handed_down(cage: Cage, backend: Backend) -> None:
@@ -217,6 +233,22 @@ def test_the_exit_code_and_the_arguments_are_the_programs_own(cage: Cage, backen
     argv = ("sh", "-c", 'echo "$0|$1|$2"; exit 7', "a b", "", "é'=")
     ended = cage.run(READ_ONLY, backend, argv)
     assert (ended.code, ended.said) == (7, "a b||é'=\n")
+
+
+def test_there_may_be_more_variables_and_arguments_than_bubblewrap_takes(
+    cage: Cage, backend: Backend
+) -> None:
+    code = """
+print(len(sys.argv), sys.argv[-1], sum(name.startswith('MANY') for name in os.environ))
+print(os.environ['MANY0'] == 'a b=\\udcff\\n', os.environ['PWD'] == os.getcwd())
+print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, len(os.listdir('/proc/self/fd')))
+sys.exit(7)
+"""
+    env = {f"MANY{number}": "a b=\udcff\n" for number in range(4_000)} | {"PWD": str(cage.work)}
+    program = (sys.executable, "-I", "-S", "-c", "import os, signal, sys" + code)
+    for count in (1, 10_000):
+        ended = cage.run(WORKSPACE, backend, (*program, *["é"] * count), env=env)
+        assert (ended.code, ended.said) == (7, f"{count + 1} é 4000\nTrue True\nTrue 4\n")
 
 
 def test_a_program_that_is_not_there_cannot_be_started(cage: Cage, backend: Backend) -> None:

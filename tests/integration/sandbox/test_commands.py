@@ -13,6 +13,7 @@ import psutil
 import pytest
 import trio
 
+from roost.actors.command.actor import CommandEnded
 from roost.actors.command.terminal import Size
 from roost.actors.sandbox.launch import Launch, launch
 from tests.integration.command.running import Collected, command, python
@@ -67,27 +68,35 @@ async def test_ctrl_c_reaches_the_command_and_ends_nothing_else(
     output = Collected()
     wanted = confined(cage, backend, python(CAUGHT))
     actor = command(output, wanted.argv, cwd=wanted.cwd, env=dict(wanted.env), tty=Size(24, 80))
+
+    async def interrupt() -> None:
+        await output.until(b"ready")
+        actor.write(b"\x03")
+        await output.until(b"caught")
+        actor.write(b"still here\n")
+
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            await output.until(b"ready")
-            actor.write(b"\x03")
-            await output.until(b"caught")
-            actor.write(b"still here\n")
-            await output.until(b"still here", 2)
+            nursery.start_soon(interrupt)
+            assert await actor.run() == CommandEnded(0)
+    assert output.text.count(b"still here") == 2, "typed and written"
 
 
 async def test_a_terminals_new_size_reaches_the_command(cage: Cage, backend: Backend) -> None:
     output = Collected()
     wanted = confined(cage, backend, python(SIZED))
     actor = command(output, wanted.argv, cwd=wanted.cwd, env=dict(wanted.env), tty=Size(24, 80))
+
+    async def resize() -> None:
+        await output.until(b"size 80 24")
+        actor.resize(Size(40, 120))
+        await output.until(b"size 120 40")
+        actor.write(b"\n")
+
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            await output.until(b"size 80 24")
-            actor.resize(Size(40, 120))
-            await output.until(b"size 120 40")
-            actor.write(b"\n")
+            nursery.start_soon(resize)
+            assert await actor.run() == CommandEnded(0)
 
 
 async def test_a_command_that_ignores_terminate_is_killed_with_all_it_started(
@@ -97,11 +106,16 @@ async def test_a_command_that_ignores_terminate_is_killed_with_all_it_started(
     script = "trap '' TERM; setsid sleep 300 & echo ready; while :; do sleep 0.1; done"
     wanted = confined(cage, backend, ("/bin/sh", "-c", script))
     actor = command(output, wanted.argv, cwd=wanted.cwd, env=dict(wanted.env), grace=0.1)
+
+    async def terminate() -> None:
+        await output.until(b"ready")
+        actor.terminate()
+
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            await output.until(b"ready")
-            actor.terminate()
+            nursery.start_soon(terminate)
+            ended = await actor.run()
+    assert signal.SIGKILL in {ended.signal, (ended.exit_code or 128) - 128}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])

@@ -5,9 +5,6 @@ A scenario that harms nobody shares its module's daemon; one that kills or stops
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +14,7 @@ from tests.support.left_behind import none_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,14 +40,6 @@ def no_client_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shared_home() -> Iterator[Path]:
-    """The home of the module's daemon; a short path, since a socket's address is short."""
-    path = Path(tempfile.mkdtemp(prefix="roost-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
 def settings() -> tuple[str, ...]:
     """What the module's daemon is started with; a module may have its own."""
     return ()
@@ -59,13 +49,6 @@ def settings() -> tuple[str, ...]:
 def shared(shared_home: Path, settings: tuple[str, ...]) -> Iterator[RunningDaemon]:
     with daemon_in(shared_home, *settings) as running:
         yield running
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="roost-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture

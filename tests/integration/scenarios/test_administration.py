@@ -25,6 +25,7 @@ from tests.support.daemon import (
     status_is,
     within,
 )
+from tests.support.processes import stand_still
 from tests.support.scenarios import brief, refused, request, web_socket
 from tests.support.scripted_model import says, scripted_model_in_thread
 
@@ -96,7 +97,7 @@ def test_scenario_51_ping_answers_while_root_and_store_stand_still(home: Path) -
         client = daemon.client()
         store = daemon.pid("store")
         for pid in (store, daemon.root_pid):
-            os.kill(pid, signal.SIGSTOP)
+            stand_still(pid)
         try:
             assert client.call("health.ping")["ok"] is True
             stats = client.call("health.stats")
@@ -275,7 +276,7 @@ def test_scenario_52_a_process_that_dies_in_a_reload_comes_back_with_the_new_set
         client.answer(send_script(client, session, {"say": "a"}))
         pid, store = daemon.pid(agent), daemon.pid("store")
         for one in (pid, store):
-            os.kill(one, signal.SIGSTOP)
+            stand_still(one)
         daemon.configure("[timeouts]\nturn = 0.3\n[limits]\nqueued_messages = 0\n")
         assert brief(refused(client, "daemon.reload"))[1] == "CONFIG_INVALID"
         daemon.configure("[timeouts]\nturn = 0.3\n[limits]\nevent_bytes = 100000\n")
@@ -297,7 +298,7 @@ def test_scenario_52_a_process_that_stands_still_does_not_hold_a_reload_up(home:
         agent, session = create_agent(client)
         client.answer(send_script(client, session, {"say": "a"}))
         pid = daemon.pid(agent)
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         daemon.configure("[timeouts]\nturn = 0.3\n")
         try:
             answer = client.call("daemon.reload")

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from bench.daemon import Client
 from roost.actors.client.cli import cli
 from tests.support.daemon import attach, create_agent, send_script, within
+from tests.support.processes import stand_still
 from tests.support.scenarios import asked, listed
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_scenario_54_a_daemon_that_does_not_answer_is_shown_as_running(roost: Sh
     pid = roost.pid()
     tree = json.loads(roost("status", "--json"))["tree"]
     (front,) = [node["pid"] for node in tree if node["childId"] == "front"]
-    os.kill(front, signal.SIGSTOP)
+    stand_still(front)
     try:
         said = roost("status")
     finally:
@@ -108,7 +109,7 @@ def test_scenario_54_wrong_use_is_told_and_help_is_given(roost: Shell) -> None:
     assert "Usage: roost" in roost("--help") == roost("-h")
     assert "No such command 'fly'" in roost("fly", status=2)
     assert "--fast" in roost("up", "--fast", status=2)
-    assert "limits.no_such" in roost("up", "--set", "limits.no_such=1", status=1)
+    assert "limits.no_such" in roost("up", "--set", "limits.no_such=1", status=2)
     assert "no daemon runs" in roost("ps", status=3)
 
 

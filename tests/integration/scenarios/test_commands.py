@@ -326,8 +326,10 @@ def test_scenario_44_a_command_ends_with_its_connection(shared: RunningDaemon) -
         client = shared.client()
         start(client, "sh", "-c", "trap '' TERM HUP; while :; do sleep 1; done", **params)
         eventually(lambda: below(shared))
+        processes = below(shared)
         client.close()
         wait_none_left(shared)
+        assert not any(process.is_running() for process in processes)
 
 
 def test_scenario_44_a_command_ends_with_the_daemon(home: Path) -> None:

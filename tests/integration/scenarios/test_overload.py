@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.daemon import create_agent, send_script, within
+from tests.support.processes import stand_still
 from tests.support.scenarios import brief, lines, refusal, request
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def test_scenario_09_the_33rd_long_running_request_is_refused_at_once(
 def stopped(daemon: RunningDaemon, child_id: str) -> Generator[None]:
     """Have a process of the daemon stand still."""
     pid = daemon.pid(child_id)
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     try:
         yield
     finally:

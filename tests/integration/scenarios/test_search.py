@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.daemon import RunningDaemon, daemon_in, eventually
+from tests.support.processes import stand_still
 from tests.support.scenarios import brief, refusal, refused, request, web_socket
 from tests.support.trees import deep_tree, fill
 from tests.unit.actors.search.test_scoring import VECTORS
@@ -65,7 +66,7 @@ def paths(client: Client, query: str, *roots: Path | str) -> list[str]:
 def standing_still(daemon: RunningDaemon) -> Generator[int]:
     """Let the search service do nothing for a while; yield its pid."""
     pid = daemon.pid("search")
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     try:
         yield pid
     finally:

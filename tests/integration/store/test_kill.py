@@ -124,10 +124,10 @@ async def test_a_store_killed_again_and_again_loses_doubles_and_reorders_nothing
                 load.up.set()
             await load.finish()
             nursery.cancel_scope.cancel()
-    check(tmp_path, load)
+    expect_nothing_lost(tmp_path, load)
 
 
-def check(home: Path, load: Load) -> None:
+def expect_nothing_lost(home: Path, load: Load) -> None:
     db = sqlite3.connect(home / "store.db")
     ids = [row[0] for row in db.execute("select event_id from events")]
     assert len(set(ids)) == len(ids)

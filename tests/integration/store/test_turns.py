@@ -295,9 +295,10 @@ async def test_an_agent_that_sleeps_is_started_and_not_rung(tmp_path: Path) -> N
 
 async def test_an_agent_under_anothers_name_is_cut_off(tmp_path: Path) -> None:
     async with running_store(tmp_path) as store:
-        _, peer, _ = await opened(store)
+        front, peer, session_id = await opened(store)
         peer.link.cast(agent.Hello(agent_id=AgentId("another"), generation=1))
         await peer.until(lambda: peer.closed)
+        assert (await front.send(session_id)).message_id, "the others are served"
 
 
 async def test_reports_of_root_reach_the_clients(tmp_path: Path) -> None:

@@ -98,3 +98,4 @@ async def test_the_link_is_closed_by_a_frame_that_is_too_large_or_not_to_be_read
         async with linked() as (sock, _, _, recorder):
             sock.send(data)
             await recorder.closed.wait()
+            assert recorder.lines == []

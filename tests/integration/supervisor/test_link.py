@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from roost.schemas import control
-from roost.schemas.base import Done, Message
+from roost.schemas.base import Done, Message, Refused
+from roost.schemas.frame import DEFAULT_LIMIT
 from roost.supervisor.errors import ActorGone, CallTimeout, LinkFull
 from roost.supervisor.link import ControlLink, Link
 from roost.supervisor.poller import Poller
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
 decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
-    control.Ping | control.Pong | control.Handle | control.Failed | Done
+    control.Ping | control.Pong | control.Handle | control.Failed | Done | Refused
 )
 
 
@@ -155,6 +157,43 @@ async def test_a_link_whose_other_side_does_not_read_is_full_at_its_bound() -> N
     poller.close()
 
 
+async def test_who_waits_for_room_is_not_told_of_less_than_what_was_refused_needs() -> None:
+    left, right = socket.socketpair()
+    poller = Poller()
+    link = Link(left, poller, name="a", decoder=decoder, handler=Recorder(), queue_bytes=1 << 20)
+    large = control.Failed(error="")
+    sent_again = False
+
+    async def send_again() -> None:
+        nonlocal sent_again
+        # Full by its size alone: less than half of the queue is used.
+        with pytest.raises(LinkFull):
+            link.cast(large)
+        await link.drained()
+        link.cast(large)
+        sent_again = True
+
+    right.setblocking(False)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            while not link.queued:
+                link.cast(control.Failed(error="x" * 100_000))
+                await trio.testing.wait_all_tasks_blocked()
+            link.set_bound(2 * link.queued + 100)
+            large = control.Failed(error="y" * (link.queued + 200))
+            nursery.start_soon(send_again)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not sent_again
+            while not sent_again:
+                read_ready(right)
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    link.close()
+    right.close()
+    poller.close()
+
+
 async def test_descriptors_travel_with_their_messages() -> None:
     async with linked() as (a, _, _, there):
         names: list[tuple[str, bytes]] = []
@@ -192,3 +231,38 @@ async def test_garbage_closes_the_link_and_nothing_else() -> None:
     assert handler.closed == ["a"]
     right.close()
     poller.close()
+
+
+async def test_an_answer_longer_than_a_frame_fails_alone_and_the_link_goes_on() -> None:
+    async with linked() as (a, b, here, there):
+        long = control.Handle(name="x" * DEFAULT_LIMIT, generation=1)
+        there.answer = lambda link, ref, message: link.reply(
+            ref, long if isinstance(message, control.Handle) else control.Pong()
+        )
+        refused = await a.call(control.Handle(name="", generation=1), timeout=5)
+        assert isinstance(refused, Refused)
+        assert refused.code == "ANSWER_TOO_LARGE"
+        size = len(msgspec.msgpack.encode(long))
+        assert msgspec.json.decode(refused.data) == {"limit": DEFAULT_LIMIT, "size": size}
+        assert isinstance(await a.call(control.Ping(), timeout=5), control.Pong)
+        assert (a.closed, b.closed, here.closed, there.closed) == (False, False, [], [])
+
+
+async def test_an_answer_that_cannot_be_written_down_fails_alone() -> None:
+    async with linked() as (a, b, _here, there):
+        wrong = control.Handle(name="", generation=2**70)
+        there.answer = lambda link, ref, _: link.reply(ref, wrong)
+        refused = await a.call(control.Ping(), timeout=5)
+        assert isinstance(refused, Refused)
+        assert refused.code == "INTERNAL"
+        assert (a.closed, b.closed) == (False, False)
+
+
+async def test_a_call_longer_than_a_frame_is_refused_before_it_is_sent() -> None:
+    async with linked() as (a, b, _here, there):
+        refused = await a.call(control.Handle(name="x" * DEFAULT_LIMIT, generation=1), timeout=5)
+        assert isinstance(refused, Refused)
+        assert refused.code == "REQUEST_TOO_LARGE"
+        assert isinstance(await a.call(control.Ping(), timeout=5), control.Pong)
+        assert [type(message) for message in there.messages] == [control.Ping]
+        assert (a.closed, b.closed) == (False, False)

@@ -149,6 +149,7 @@ async def test_what_a_child_leaves_in_another_session_is_killed(forest: Forest) 
         pid = int(line.rpartition(" ")[2])
         await forest.wait_for("a", "exit")
         await until(lambda: not psutil.pid_exists(pid))
+        assert pid not in {node.pid for node in tree.snapshot()}, "it was no process of the tree"
 
 
 async def test_a_child_that_closes_its_control_link_and_lives_on_is_killed(
@@ -206,6 +207,8 @@ async def test_hurry_kills_without_waiting(forest: Forest) -> None:
             nursery.start_soon(tree.stop, "slowly")
             await trio.testing.wait_all_tasks_blocked()
             tree.hurry()
+        exit_ = await forest.wait_for("a", "exit")
+        assert (exit_.how, exit_.reason) == ("shutdown", "slowly")
 
 
 async def test_a_hostile_working_folder_does_not_shadow_the_code_of_a_child(

@@ -27,15 +27,15 @@ async def test_every_pair_of_the_table_is_linked(forest: Forest) -> None:
     make = forest.maker("talks")
     async with run_tree(forest.tree(make, services=services, links=LINKS)) as tree:
         tree.ensure_child("a")
-        for line in (
+        lines = {
             "store: heard front from front",
             "front: heard store from store",
             "a: heard store from store",
             "a: heard front from front",
             "store: heard a from agent:a",
             "front: heard a from agent:a",
-        ):
-            await forest.wait_for_note(line)
+        }
+        assert {await forest.wait_for_note(line) for line in lines} == lines
 
 
 async def test_a_restarted_service_gets_new_ends_to_all_its_peers(zygote_forest: Forest) -> None:

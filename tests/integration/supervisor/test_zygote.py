@@ -12,7 +12,7 @@ import trio
 
 from roost.supervisor.errors import StartError
 from roost.supervisor.starter import Starting
-from tests.support.processes import run_tree, until
+from tests.support.processes import run_tree, stand_still, until
 
 if TYPE_CHECKING:
     from roost.supervisor.tree import ProcessTree
@@ -54,6 +54,8 @@ async def test_starts_under_way_when_the_zygote_dies_succeed_with_the_next_one(
         living = {node.pid for node in tree.snapshot()}
         # What a lost fork left is being killed.
         await until(lambda: {child.pid for child in psutil.Process().children()} <= living | others)
+        running = {node.child_id for node in tree.snapshot() if node.state == "running"}
+        assert {f"c{number}" for number in range(20)} <= running
 
 
 async def test_a_stopped_zygote_is_replaced(
@@ -62,9 +64,11 @@ async def test_a_stopped_zygote_is_replaced(
     monkeypatch.setattr("roost.supervisor.starter.FORK_TIMEOUT", 0.3)
     forest = zygote_forest
     async with run_tree(forest.tree()) as tree:
-        os.kill(pid_of(tree, "zygote"), signal.SIGSTOP)
+        stopped = pid_of(tree, "zygote")
+        stand_still(stopped)
         tree.ensure_child("a")
         await forest.wait_for("a", "ready")
+        assert pid_of(tree, "zygote") != stopped
 
 
 async def test_a_zygote_that_cannot_import_what_it_is_told_is_a_failed_start(

@@ -14,6 +14,7 @@ from tests.support.daemon import RunningDaemon
 from tests.support.left_behind import none_left_behind
 from tests.support.scripted_model import ScriptedModel, scripted_model_in_thread
 from tests.support.thread_client import ThreadClient
+from tests.support.thread_walk import Names, SocketWalk, Walk
 from tests.support.turn_client import TurnClient
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def no_process_left_behind() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def checked() -> Iterator[None]:
     """Hold every message of the daemon against the schema that it exports."""
-    ThreadClient.check = Check()
+    ThreadClient.check = Walk.check = Check()
     yield
-    ThreadClient.check = None
+    ThreadClient.check = Walk.check = None
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +90,22 @@ def connect(daemon: RunningDaemon) -> Iterator[Callable[..., TurnClient]]:
 @pytest.fixture
 def client(connect: Callable[..., TurnClient]) -> TurnClient:
     return connect()
+
+
+@pytest.fixture
+def walks(daemon: RunningDaemon) -> Iterator[Callable[..., SocketWalk]]:
+    """Return what opens connections that are walked through; they are closed after the test."""
+    opened: list[SocketWalk] = []
+
+    def connect(names: Names | None = None, **further: object) -> SocketWalk:
+        opened.append(SocketWalk(daemon.socket, names, **further))
+        return opened[-1]
+
+    yield connect
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def walk(walks: Callable[..., SocketWalk]) -> SocketWalk:
+    return walks()

@@ -110,6 +110,33 @@ def test_what_the_other_door_decides_is_told_at_this_one(
     assert brief(error) == (-32602, "approvalAlreadyResolved")
 
 
+@pytest.mark.parametrize(
+    ("method", "decided"),
+    [
+        ("tool.approve", ("allow", True, "completed")),
+        ("tool.deny", ("deny", False, "failed")),
+        ("tool.cancel", ("deny", False, "interrupted")),
+    ],
+)
+def test_the_other_door_takes_the_name_that_a_request_has_here(
+    client: TurnClient,
+    model: ScriptedModel,
+    daemon: RunningDaemon,
+    tmp_path: Path,
+    method: str,
+    decided: tuple[str, bool, str],
+) -> None:
+    request = asked(client, model, tmp_path)
+    names = {"sessionId": request["threadId"], "requestId": request["requestId"]}
+    other = daemon.client()
+    other.call(method, **names)
+    assert outcome(client, request, tmp_path) == decided
+    with pytest.raises(Exception, match="not pending"):
+        other.call(method, **names)
+    with pytest.raises(Exception, match="not pending"):
+        other.call(method, **{**names, "requestId": "apr_none"})
+
+
 def test_an_answer_to_the_request_decides_and_one_that_cannot_answer_decides_nothing(
     client: TurnClient, model: ScriptedModel, tmp_path: Path
 ) -> None:

@@ -119,6 +119,49 @@ def test_a_first_message_of_the_other_protocol_binds_nothing(lines: Callable[[],
     assert error["data"] == {"method": "agent.list", "boundProtocol": "thread"}
 
 
+def test_a_first_message_without_jsonrpc_is_judged_by_its_method(
+    lines: Callable[[], Lines],
+) -> None:
+    connection = lines()
+    unknown = connection.ask({"id": 1, "method": "no/such"})
+    assert cast("Json", unknown["error"])["code"] == -32601
+    assert cast("Json", unknown["error"])["data"] == {"method": "no/such"}
+    other = connection.ask({"id": "a", "method": "agent.list", "params": {}})
+    error = cast("Json", other["error"])
+    assert (other["id"], error["code"], error["message"]) == ("a", -32000, "Not initialized")
+    assert cast("Json", error["data"])["code"] == "CONNECTION_NOT_INITIALIZED"
+    assert "jsonrpc" not in unknown
+    assert "jsonrpc" not in other
+    connection.say({"method": "agent.list"})
+    bound = connection.error({"id": 2, "method": "initialize", "params": {"protocol": {}}})
+    assert bound[1] == -32600
+    assert "result" in connection.ask({"id": 3, "method": "initialize", "params": HELLO})
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"clientInfo": {"name": "x"}, "capabilities": None},
+        {
+            "clientInfo": {"name": "x", "title": None},
+            "capabilities": {"experimentalApi": None, "optOutNotificationMethods": None},
+        },
+    ],
+)
+def test_what_a_greeting_may_leave_out_may_be_null(
+    lines: Callable[[], Lines], params: Json
+) -> None:
+    connection = lines()
+    assert "result" in connection.ask({"id": 1, "method": "initialize", "params": params})
+    assert connection.error({"id": 2, "method": "thread/list", "params": {"limit": "1"}})[1] == (
+        -32602
+    )
+    nameless = lines().ask(
+        {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": None}}}
+    )
+    assert cast("Json", nameless["error"])["code"] == -32602
+
+
 def test_a_daemon_client_stays_one(daemon: RunningDaemon) -> None:
     client = Client(daemon.socket)
     with pytest.raises(Exception, match="thread/list"):
@@ -213,6 +256,9 @@ def test_the_experimental_part_is_for_those_who_ask(daemon: RunningDaemon) -> No
     thread = asked.start()
     answer = asked.call("thread/unsubscribe", threadId=thread)
     assert answer == {"threadId": thread, "subscribed": False}
+    assert asked.call("thread/unsubscribe", threadId=thread) == answer
+    unknown = asked.refusal("thread/unsubscribe", threadId="nobody")
+    assert (unknown.code, unknown.data["code"]) == (-32020, "threadNotFound")
     turn = cast("Json", asked.call("turn/start", threadId=thread, input=[{"text": "x"}])["turn"])
     asked.wait("turn/completed", lambda p: cast("Json", p["turn"])["id"] == turn["id"])
     plain.close()

@@ -40,8 +40,11 @@ def test_a_turn_that_has_not_begun_is_open_until_it_is_interrupted(
     assert (shown["status"], shown["activeTurnId"]) == ("running", turn["id"])
     steered = client.call("turn/steer", threadId=waiting, turnId=turn["id"], input=SAID)
     assert steered["queued"] is True
-    error = client.refused("turn/interrupt", threadId=waiting, turnId="turn_other")
-    assert error["code"] in (-32030, -32031)
+    assert steered["turn"] == turn, "what it is to begin with is shown"
+    for method, further in (("turn/interrupt", {}), ("turn/steer", {"input": SAID})):
+        error = client.refused(method, threadId=waiting, turnId="turn_other", **further)
+        assert brief(error) == (-32031, "turnIdMismatch")
+        assert inside(error, "data")["active"] == turn["id"]
     before = len(client.order)
     number = client.send("turn/interrupt", threadId=waiting, turnId=turn["id"])
     assert client.result(number) == {}

@@ -36,6 +36,12 @@ def test_another_turn_cannot_be_interrupted_or_steered(
         assert brief(error) == (-32031, "turnIdMismatch")
         data = inside(error, "data")
         assert (data["expected"], data["active"]) == ("turn_other", turn)
+    error = client.refused(
+        "turn/steer", threadId=thread, turnId=turn, expectedTurnId="turn_x", input=[{"text": "x"}]
+    )
+    assert brief(error) == (-32602, "invalidParams")
+    assert turn in str(error["message"])
+    assert "turn_x" in str(error["message"])
     client.call("turn/interrupt", threadId=thread, turnId=turn)
 
 
@@ -86,6 +92,7 @@ def test_a_steer_sent_again_says_what_became_of_its_turn(
     client.completed(turn)
     ended = client.call("turn/steer", turnId=turn, **steer)
     assert (inside(ended, "turn")["status"], ended["queued"]) == ("completed", False)
+    assert inside(ended, "turn") == inside(client.heard[-1], "params")["turn"]
     error = client.refused("turn/steer", turnId="turn_other", **steer)
     assert brief(error) == (-32602, "clientMessageIdConflict")
     assert texts(client.items(thread), "userMessage") == ["go", "more"]

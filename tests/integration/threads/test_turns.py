@@ -60,6 +60,7 @@ def test_nothing_said_and_too_much_said_leave_no_trace(client: TurnClient) -> No
     assert brief(error) == (-32602, "inputTooLarge")
     data = inside(error, "data")
     assert int(str(data["actual_chars"])) > int(str(data["max_chars"])) > 1_000_000
+    assert int(str(data["actual_bytes"])) > int(str(data["max_bytes"])) == 1_048_576
     nothing: Json = {}
     for wrong in ("text", [{"text": 1}], [nothing], None):
         error = client.refused("turn/start", threadId=thread, input=wrong)
@@ -168,6 +169,8 @@ def test_a_message_sent_again_is_the_same_turn(client: TurnClient, model: Script
     client.completed(str(turn["id"]))
     again = inside(client.call("turn/start", **params), "turn")
     assert (again["id"], again["status"]) == (turn["id"], "completed")
+    assert again == inside(inside(client.heard[-1], "params"), "turn"), "as its end was told"
+    assert {"startedAtMs", "completedAtMs", "tokenUsage"} <= again.keys()
     params["input"] = [{"text": "y"}]
     assert client.refused("turn/start", **params)["code"] == -32602
     assert texts(client.items(thread), "agentMessage") == ["once"]
@@ -269,3 +272,20 @@ def test_models_are_told_again_after_the_providers_service_has_died(
     daemon.kill("providers")
     eventually(told)
     assert client.call("model/list", provider="none")["models"] == []
+
+
+@pytest.mark.parametrize(
+    "cwd", ["/no/such/folder", "relative", "", "/etc/hostname", "\0", "x" * 9_000]
+)
+def test_a_folder_that_cannot_be_worked_in_fails_the_turn(
+    client: TurnClient, model: ScriptedModel, cwd: str
+) -> None:
+    model.play(script.says("never asked"))
+    thread = client.thread(cwd=cwd)
+    turn = client.begin(thread)
+    ended = client.completed(turn)
+    assert ended["status"] == "failed"
+    error = inside(ended, "error")
+    assert error["code"] == "CWD_UNUSABLE"
+    assert str(error["message"]).startswith("The working folder ")
+    assert inside(client.call("thread/read", threadId=thread), "thread")["status"] == "idle"

@@ -70,7 +70,9 @@ def test_what_would_lock_everybody_out_is_refused_from_every_layer(
 
 @pytest.mark.parametrize("key", ["timeouts.link_call", "agents.hang_timeout"])
 def test_no_limit_at_all_is_well(tmp_path: Path, key: str) -> None:
-    load_settings(Home(tmp_path, explicit=True), {}, {key: "0"})
+    loaded = load_settings(Home(tmp_path, explicit=True), {}, {key: "0"})
+    table, _, name = key.partition(".")
+    assert getattr(getattr(loaded.settings, table), name) == 0
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from roost.actors.client.exec_params import (
     CommandResult,
     environment_for,
     exit_status,
-    read_policy,
+    policy_for,
     retry_delay,
     spawn_status,
     start_params,
@@ -73,15 +73,36 @@ def test_a_variable_is_set_passed_on_or_taken_away() -> None:
 
 @pytest.mark.parametrize("name", ["readOnly", "read-only", "read_only", "READONLY"])
 def test_a_policy_has_one_name_in_every_spelling(name: str) -> None:
-    assert read_policy(name) == {"type": "readOnly"}
+    assert policy_for(name) == {"type": "readOnly"}
 
 
 def test_a_policy_may_be_an_object() -> None:
     text = '{"type": "workspaceWrite", "writableRoots": ["/srv"]}'
-    assert read_policy(text) == {"type": "workspaceWrite", "writableRoots": ["/srv"]}
-    for wrong in ("nothing", "{", ""):
-        with pytest.raises(click.UsageError):
-            read_policy(wrong)
+    assert policy_for(text) == {"type": "workspaceWrite", "writableRoots": ["/srv"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing", "no policy 'nothing'"),
+        ("", "no policy ''"),
+        ('{"type": "nothing"}', 'type: "nothing"'),
+        ("{}", "non-empty string"),
+        ('{"type": 7}', "non-empty string"),
+        ('{"type": "workspaceWrite", "writableRoots": 7}', "writableRoots"),
+        ('{"type": "readOnly", "access": {"type": "restricted"}}', "access"),
+    ],
+)
+def test_what_is_no_policy_is_a_wrong_use_that_names_what_is_allowed(text: str, said: str) -> None:
+    with pytest.raises(click.UsageError, match=said) as caught:
+        policy_for(text)
+    assert "allowed are dangerFullAccess, readOnly, workspaceWrite" in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["{", '{"type": "\\ud800"}', '{"type": "readOnly"} x', "\udcff"])
+def test_a_policy_that_cannot_be_read_is_a_wrong_use(text: str) -> None:
+    with pytest.raises(click.UsageError, match=r"no JSON|not UTF-8"):
+        policy_for(text)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +116,9 @@ def test_a_policy_may_be_an_object() -> None:
         (CommandResult(exit_code=-1, signal="SIGTERM"), signal.SIGINT, 130),
         (CommandResult(exit_code=-1, signal="SIGKILL"), signal.SIGTERM, 143),
         (CommandResult(exit_code=-1, signal="SIGTERM"), signal.SIGPIPE, 141),
+        (CommandResult(exit_code=143), signal.SIGINT, 130),
+        (CommandResult(exit_code=137), signal.SIGHUP, 129),
+        (CommandResult(exit_code=143), None, 143),
         (CommandResult(exit_code=-1, signal=11), None, 139),
         (CommandResult(exit_code=-1, signal="SIG40"), None, 168),
         (CommandResult(exit_code=-1, signal="SIGNONE"), None, 255),
@@ -136,7 +160,10 @@ def test_only_what_is_too_much_now_is_asked_again() -> None:
         ["--"],
         ["--timeout", "0", "true"],
         ["--timeout", "nan", "true"],
+        [""],
+        ["", "true"],
         ["--sandbox", "some", "true"],
+        ["--sandbox", '{"type": "some"}', "true"],
         ["--env", "=1", "true"],
         ["--cwd", "/does/not/exist", "true"],
         ["--unknown", "true"],

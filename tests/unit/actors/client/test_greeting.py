@@ -30,6 +30,12 @@ def test_the_greeting_asks_for_short_lines_and_nothing_else_is_changed(cut: int)
     assert b"\n".join(lines[2:]) == PING + PING + b'{"id":3'
 
 
+def test_capabilities_that_are_null_are_as_good_as_none() -> None:
+    (message,) = said(Greeting().feed(initialize(clientInfo={}, capabilities=None)))
+    assert isinstance(message, dict)
+    assert message["params"]["capabilities"] == {MEMBER: LINE_BYTES}
+
+
 def test_what_the_client_asks_for_itself_stays() -> None:
     (message,) = said(
         Greeting().feed(

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from roost.actors.client.autostart import autostart_enabled
 from roost.actors.client.errors import ClientError
-from roost.actors.client.launch import autostart_enabled, daemon_argv
+from roost.actors.client.launch import daemon_argv
 from roost.actors.client.lookup import match_id
 from roost.actors.client.prompts import read_decision
 from roost.config.paths import resolve_home

@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from roost.actors.client.cli import cli, main
-from roost.actors.client.context import RoostGroup, output_bytes
+from roost.actors.client.context import RoostGroup
 from roost.actors.client.errors import ClientError
 from roost.actors.client.importing import Importer
 from roost.actors.client.log_lines import open_input
 from roost.actors.client.outfile import new_file
+from roost.actors.client.standard_files import output_bytes
 from roost.config.paths import Home
 from tests.support.log_files import event, fill_store, lines, log
 

@@ -66,6 +66,9 @@ async def test_room_that_is_there_is_given_after_one_pass_of_the_scheduler() -> 
     feed.write(bytes(STDIN_BYTES // 2))
     with trio.testing.assert_checkpoints():
         await feed.room(STDIN_BYTES // 2)
+    feed.write(bytes(STDIN_BYTES // 2))
+    with pytest.raises(StdinFull):
+        feed.write(b"x")
 
 
 async def test_every_wait_for_room_ends_with_the_command() -> None:

@@ -6,15 +6,19 @@ import pytest
 import trio
 
 from roost.actors.errors import Internal
-from roost.actors.front.gateway import BULKY_AT_ONCE, Gateway
+from roost.actors.front.gateway import BULKY_AT_ONCE, MAX_LINKS, Gateway
 from roost.actors.front.timers import Timers
 from roost.schemas.base import Done
-from roost.schemas.session import Count, Counts
+from roost.schemas.session import Count, Counts, ListSessions
+from roost.supervisor.errors import ActorGone
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
-    from roost.supervisor.link import Link
+    from roost.schemas.base import Message
+    from roost.supervisor.link import Answer, Link
 
 
 class Unwritable:
@@ -22,6 +26,24 @@ class Unwritable:
 
     def call_nowait(self, *_: object) -> int:
         raise OverflowError("can't serialize ints >= 2**64 or < -(2**63)")
+
+
+class Deadly:
+    """A link whose other side dies of each `Count`, and answers all else."""
+
+    def __init__(self) -> None:
+        self.lost: list[Callable[[Answer], None]] = []
+
+    def call_nowait(self, message: Message, on_answer: Callable[[Answer], None]) -> int:
+        if isinstance(message, Count):
+            self.lost.append(on_answer)
+        else:
+            on_answer(Done())
+        return 1
+
+    def die(self) -> None:
+        for on_answer in self.lost:
+            on_answer(ActorGone("store is gone"))
 
 
 async def test_new_time_limits_add_no_timer(autojump_clock: MockClock) -> None:
@@ -66,4 +88,25 @@ async def test_what_cannot_be_written_down_fails_alone(autojump_clock: MockClock
     for promise in promises:
         with pytest.raises(Internal):
             promise.result()
+    assert gateway.unanswered == 0
+
+
+async def test_a_call_that_its_answerer_dies_of_is_not_asked_for_ever(
+    autojump_clock: MockClock,
+) -> None:
+    gateway = Gateway("store", Timers(), 0)
+    promise = gateway.ask(Count(), Counts)
+    for number in range(MAX_LINKS):
+        assert not promise.done
+        link = Deadly()
+        gateway.connect(cast("Link", link))
+        assert len(link.lost) == 1, number
+        assert gateway.ask(ListSessions(limit=1), Done).done
+        gateway.disconnect(cast("Link", link))
+        link.die()
+    with pytest.raises(Internal, match=f"store was lost {MAX_LINKS} times"):
+        promise.result()
+    last = Deadly()
+    gateway.connect(cast("Link", last))
+    assert last.lost == []
     assert gateway.unanswered == 0

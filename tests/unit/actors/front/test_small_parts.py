@@ -13,9 +13,9 @@ from roost.actors.errors import DaemonError
 from roost.actors.front import auth, http
 from roost.actors.front.cursor import make_cursor, read_cursor
 from roost.actors.front.daemon_door import DOOR, NOT_YET
+from roost.actors.front.door import Door, Entry
 from roost.actors.front.health import is_supported
 from roost.actors.front.promise import Places, Promise, start
-from roost.actors.front.router import Door, Entry
 from roost.actors.front.timers import Timers
 from roost.schemas.daemon import Nothing
 

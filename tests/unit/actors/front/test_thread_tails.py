@@ -18,7 +18,7 @@ def test_who_waits_for_a_thread_that_goes_while_it_is_opened_is_told() -> None:
     opened: Promise[None] = Promise()
     forgotten: list[ThreadTail] = []
     stream = SimpleNamespace(session_id="gone", opened=opened)
-    threads = SimpleNamespace(forget=forgotten.append)
+    threads = SimpleNamespace(forget=forgotten.append, wait_ms=0)
     tail = ThreadTail(cast("Threads", threads), cast("Stream", stream))
     tail.begin()
     tail.dropped("expired")

@@ -10,6 +10,7 @@ import pytest
 from roost.actors.errors import DaemonError
 from roost.actors.front import thread_turns
 from roost.actors.front.promise import Promise, start
+from roost.actors.front.thread_notes import View
 from roost.actors.front.timers import Timers
 from roost.schemas.base import MessageId
 from roost.schemas.model import ModelInfo, Models
@@ -48,6 +49,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.asked: list[Message] = []
+        self.line_bytes = 0
         self.answers: dict[str, Message | DaemonError] = {"ListModels": Models(models=(ONE,))}
 
     def ask(self, message: Message, _shape: object) -> Promise[Message]:
@@ -74,7 +76,8 @@ class Answers:
             timers=Timers(),
             next_stamp=lambda: 1_000,
         )
-        return cast("Call", SimpleNamespace(services=services))
+        caller = SimpleNamespace(thread=SimpleNamespace(view=View(line_bytes=self.line_bytes)))
+        return cast("Call", SimpleNamespace(services=services, caller=caller))
 
 
 def nobody(_thread_id: str) -> None:
@@ -173,9 +176,9 @@ REFUSALS: list[tuple[tuple[str, Json], str, Json]] = [
     ),
     (("TURN_IN_PROGRESS", {}), "TURN_IN_PROGRESS", {"threadId": "t"}),
     (
-        ("INPUT_TOO_LARGE", {"limit": 5, "size": 9}),
+        ("INPUT_TOO_LARGE", {"limit": 107, "size": 109}),
         "INPUT_TOO_LARGE",
-        {"max_chars": 5, "actual_chars": 9},
+        {"max_bytes": 107, "actual_bytes": 109, "max_chars": 3, "actual_chars": 5},
     ),
     (("UNKNOWN_MODEL", {}), "UNKNOWN_MODEL", {"model": "m"}),
     (("DISK_FULL", {"x": 1}), "DISK_FULL", {"x": 1}),
@@ -286,3 +289,13 @@ async def test_the_schemas_are_texts_in_one_line_that_is_not_too_long_for_anybod
     assert {f"{name}.ts" for name in export.json_schema} - set(export.typescript) == {
         "JsonRpcMessage.ts"
     }
+
+
+async def test_schemas_that_are_longer_than_a_line_are_not_cut() -> None:
+    others = Answers()
+    others.line_bytes = 20_000
+    code, text, data = refusal(thread_turns.export_schema(others.call, NoParams()))
+    assert (code, data["limit"]) == ("ANSWER_TOO_LARGE", 20_000)
+    assert "20000" in text
+    others.line_bytes = 60_000
+    assert outcome(thread_turns.export_schema(others.call, NoParams()))

@@ -27,6 +27,7 @@ NUMBERS: dict[Machine, dict[str, int]] = {
         "fchmodat": 268,
         "mount": 165,
         "prlimit64": 302,
+        "setrlimit": 160,
         "shmget": 29,
         "openat2": 437,
     },
@@ -43,6 +44,7 @@ NUMBERS: dict[Machine, dict[str, int]] = {
         "fchmodat": 53,
         "mount": 40,
         "prlimit64": 261,
+        "setrlimit": 164,
         "shmget": 194,
         "openat2": 437,
     },
@@ -116,6 +118,15 @@ CASES: list[tuple[dict[str, bool], str, tuple[int, ...], int]] = [
     (INSIDE, "prlimit64", (77,), 0),
     (ALONE, "prlimit64", (0,), 0),
     (ALONE, "prlimit64", (77,), EPERM),
+    (ALONE, "prlimit64", (0, 10, 0, 0x7F00_0000_1000), 0),
+    (ALONE, "prlimit64", (0, 10, 0x1000), EPERM),
+    (ALONE, "prlimit64", (0, 10, 0x7F00_0000_0000), EPERM),
+    (ALONE, "prlimit64", (0, 0x1_0000_000A, 0x1000), EPERM),
+    (ALONE, "prlimit64", (0, 7, 0x1000), 0),
+    (ALONE, "prlimit64", (77, 10, 0), EPERM),
+    (ALONE, "setrlimit", (7,), 0),
+    (ALONE, "setrlimit", (10,), EPERM),
+    (INSIDE, "setrlimit", (10,), 0),
 ]
 
 

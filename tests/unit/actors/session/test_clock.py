@@ -48,7 +48,11 @@ async def test_a_wait_takes_longer_by_the_time_that_did_not_count(
     assert trio.current_time() - began == 110
 
 
-async def test_a_wait_for_what_has_passed_is_over_at_once() -> None:
+async def test_a_wait_for_what_has_passed_is_over_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     clock = Clock(trio.current_time)
     clock.run(False)
+    began = trio.current_time()
     await clock.until(0)
+    assert trio.current_time() == began

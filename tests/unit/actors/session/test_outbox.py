@@ -217,7 +217,9 @@ async def test_waiting_until_all_is_on_disk_ends_when_it_is_dropped() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.settled)
         await trio.testing.wait_all_tasks_blocked()
+        assert not outbox.is_empty
         outbox.drop()
+    assert outbox.is_empty
 
 
 @given(st.text(max_size=200), st.integers(4, 40))

@@ -7,7 +7,8 @@ import trio
 
 from roost.actors.store.ephemeral import Idlers
 from roost.schemas import agent, session, turn
-from roost.schemas.base import AgentId, Refused, SessionId, TurnId
+from roost.schemas.base import AgentId, Done, Refused, SessionId, TurnId
+from roost.schemas.control import ChildReport
 from tests.support.desk import Actor, Book
 from tests.support.store import create_agent, message
 
@@ -85,3 +86,26 @@ async def test_without_a_time_they_stay(book: Book, autojump_clock: trio.testing
         await trio.sleep(2)
         assert watched.closed == ["a"]
         nursery.cancel_scope.cancel()
+
+
+def test_an_agent_that_still_ran_goes_when_its_process_has_ended(book: Book) -> None:
+    add(book, "a")
+    agent_id = AgentId("agent-a")
+    start = turn.StartTurn(message=message("a"), turn_id=TurnId("T"))
+    accepted = book.ask(start)
+    assert isinstance(accepted, turn.Accepted)
+    book.ask(agent.Hello(agent_id=agent_id, generation=1), agent_id)
+    actor = Actor(book, agent_id, "a")
+    actor.begin(accepted, "T")
+    actor.end(TurnId("T"))
+    book.ask(session.CloseSession(session_id=SessionId("a"), reason=session.IDLE))
+    while book.desk.retention.step() is not None:
+        pass
+    shown = agent.GetAgent(agent_id=agent_id)
+    assert isinstance(book.read(shown), agent.AgentRow)
+    ended = ChildReport(child_id=agent_id, generation=1, event="ended")
+    book.ask(ended)
+    assert isinstance(book.read(shown), agent.AgentRow), "it may be started again"
+    assert isinstance(book.ask(agent.Sleep(agent_id=agent_id, generation=1), agent_id), Done)
+    book.ask(ended)
+    assert isinstance(book.read(shown), Refused)

@@ -9,17 +9,22 @@ import uuid_utils
 
 from roost.actors.store import items as module
 from roost.schemas import event, session, turn
-from roost.schemas.base import SessionId
-from roost.schemas.thread_log import FindPending, FoundPending, ItemEvents, ReadItems
+from roost.schemas.base import Refused, SessionId, TurnId
+from roost.schemas.thread_log import (
+    FindPending,
+    FindTurn,
+    FoundPending,
+    FoundTurn,
+    ItemEvents,
+    ReadItems,
+)
 from roost.schemas.unions import event_decoder
 from tests.support.desk import Actor, Book, with_actor
-from tests.support.store import final, tool_event
+from tests.support.store import final, message, tool_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from roost.schemas.base import TurnId
 
 
 @pytest.fixture
@@ -167,3 +172,41 @@ def test_an_approval_is_found_by_its_call_and_by_its_event_also_when_settled(act
     assert isinstance(row, FoundPending)
     assert row.row is not None
     assert find(event_id=row.row.event_id) == ("call_2" if row.row.event_id else None)
+
+
+def test_a_turn_is_found_before_it_begins_while_it_runs_and_when_it_has_ended(
+    actor: Actor,
+) -> None:
+    def find(turn_id: str) -> object:
+        return actor.book.read(FindTurn(session_id=actor.session_id, turn_id=turn_id))
+
+    said(actor, actor.begin(), "before", last=True)
+    assert find("T") == FoundTurn()
+    start = turn.StartTurn(
+        message=message(actor.session_id), turn_id=TurnId("T"), model="m", input=("a", "b")
+    )
+    accepted = actor.book.ask(start)
+    assert isinstance(accepted, turn.Accepted)
+    assert find("T") == FoundTurn(input=("a", "b"), model="m")
+    actor.begin(accepted, "T")
+    begun = find("T")
+    assert isinstance(begun, FoundTurn)
+    assert begun.first_sequence == 5
+    said(actor, TurnId("T"), "done", last=True)
+    assert find("T") == begun
+    clear = session.ClearSession(session_id=SessionId(actor.session_id), at=1)
+    assert isinstance(actor.book.ask(clear), session.SessionCleared)
+    assert find("T") == FoundTurn(), "it does not count any more"
+    lost = actor.book.read(FindTurn(session_id=SessionId("x"), turn_id="T"))
+    assert isinstance(lost, Refused)
+
+
+def test_a_turn_that_was_withdrawn_has_no_input_any_more(actor: Actor) -> None:
+    start = turn.StartTurn(message=message(actor.session_id), turn_id=TurnId("T"))
+    actor.book.ask(start)
+    interrupt = turn.InterruptTurn(
+        session_id=SessionId(actor.session_id), turn_id=TurnId("T"), reason="x"
+    )
+    assert isinstance(actor.book.ask(interrupt), turn.TurnCancelled)
+    found = actor.book.read(FindTurn(session_id=actor.session_id, turn_id="T"))
+    assert found == FoundTurn()

@@ -20,9 +20,14 @@ def test_a_mark_above_the_free_space_refuses(tmp_path: Path) -> None:
     assert "retryAfterMs" in caught.value.data
 
 
-@pytest.mark.parametrize("mark", [0, 1])
-def test_a_mark_below_the_free_space_lets_pass(tmp_path: Path, mark: int) -> None:
-    Room(tmp_path, mark, lambda: 0.0).check()
+@pytest.mark.parametrize(("mark", "refused"), [(0, False), (1, False), (EXABYTE_IN_MIB, True)])
+def test_a_mark_below_the_free_space_lets_pass(tmp_path: Path, mark: int, refused: bool) -> None:
+    try:
+        Room(tmp_path, mark, lambda: 0.0).check()
+    except Overloaded:
+        assert refused
+    else:
+        assert not refused
 
 
 def test_space_is_held_back_and_given_up_once(tmp_path: Path) -> None:

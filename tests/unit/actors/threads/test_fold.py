@@ -344,6 +344,24 @@ def test_a_message_kept_from_clients_is_no_item_and_no_input() -> None:
     ]
 
 
+def test_metadata_of_other_types_than_is_usual_is_taken_as_none() -> None:
+    maker = LogMaker()
+    maker.begin("turn_1", "go", model=5, input="go", further={"a": [1, None]})
+    maker.add(
+        e.AgentMessageCompleted, content="one", metadata={"final": "yes", "further": [1, "a"]}
+    )
+    maker.said("two", final=True)
+
+    told = as_json(told_of(maker.log))
+    turns = [cast("Json", params["turn"]) for _, params in told if "turn" in params]
+    assert [(turn["status"], turn["input"]) for turn in turns] == [
+        ("running", [{"text": "go"}]),
+        ("completed", [{"text": "go"}]),
+    ]
+    assert "model" not in turns[0]
+    assert [item["status"] for item in items_of(maker.log)] == ["completed"] * 3
+
+
 def test_a_foreign_log_without_marks_has_ended_turns() -> None:
     maker = LogMaker()
     maker.begin("turn_1")
