@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from roost.actors.client.connection import open_connection
-from roost.actors.client.errors import ClientError, NotRunning
+from roost.actors.client.errors import ClientError, NotRunning, RpcError
 from roost.actors.client.replies import Readiness
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from roost.config.paths import Home
 
 PROBE_TIMEOUT: Final = 2.0
+REFUSED: Final = "CONNECTION_AUTHENTICATION_FAILED"
+NOT_LET_IN: Final = (
+    "the daemon of {} lets only its own user in, and no process that runs under it: not agents,"
+    " not their commands, not those of `roost exec`"
+)
 
 
 def autostart_enabled(environ: Mapping[str, str]) -> bool:
@@ -24,11 +29,17 @@ def autostart_enabled(environ: Mapping[str, str]) -> bool:
 
 
 async def ask_readiness(home: Home) -> bool | None:
-    """Return whether the daemon of a home is ready, or None if it does not answer or there is none."""
+    """Return whether the daemon of a home is ready, or None if it does not answer or there is none.
+
+    Raises:
+        ClientError: it lets nobody in from here.
+    """
     try:
         async with open_connection(home, within=PROBE_TIMEOUT) as connection:
             answer = await connection.call("health.ready", {}, Readiness, within=PROBE_TIMEOUT)
-    except ClientError:
+    except ClientError as error:
+        if isinstance(error, RpcError) and error.code == REFUSED:
+            raise ClientError(NOT_LET_IN.format(home.path)) from None
         return None
     return answer.ready
 

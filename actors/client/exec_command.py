@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.actors.client.context import Context, pass_context
-from roost.actors.client.errors import RpcError
+from roost.actors.client.errors import ClientError, RpcError
 from roost.actors.client.events import clean
 from roost.actors.client.exec_params import (
     environment_for,
@@ -76,7 +76,7 @@ def exec_command(
     """
     params = start_params(
         argv,
-        cwd=os.path.abspath(cwd or os.getcwd()),
+        cwd=_folder(cwd),
         environment=environment_for(variables, os.environ, tty=tty),
         policy=policy_for(sandbox),
         timeout=timeout,
@@ -97,6 +97,18 @@ def exec_command(
         return status
 
     sys.exit(context.with_daemon(main, notifications=True, backlog=BACKLOG))
+
+
+def _folder(given: str | None) -> str:
+    """Return the command's folder.
+
+    Raises:
+        ClientError: it is this one, and there is no such folder any more.
+    """
+    try:
+        return os.path.abspath(given or os.getcwd())
+    except FileNotFoundError:
+        raise ClientError("this folder does not exist any more; name one with --cwd") from None
 
 
 def _not_started(error: RpcError, last_words: bytes) -> int:

@@ -33,7 +33,11 @@ class Input:
         self._waits = os.isatty(fd) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
     async def read(self) -> bytes:
-        """Return what comes next, or nothing at the end, which a terminal that has hung up is too."""
+        """Return what comes next, or nothing at the end, which a terminal that has hung up is too.
+
+        Raises:
+            OSError: the system does not let it be read.
+        """
         while True:
             if self._waits:
                 await trio.lowlevel.wait_readable(self._fd)
@@ -46,7 +50,7 @@ class Input:
             except OSError as error:
                 if error.errno == errno.EIO:
                     return b""
-                raise
+                raise OSError(error.errno, error.strerror, "standard input") from None
 
 
 async def write_all(fd: int, data: bytes) -> None:

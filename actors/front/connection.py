@@ -122,13 +122,18 @@ class Connection:
         return pending if pending.at_work else None
 
     def finish(self, pending: Pending) -> list[Pending]:
-        """Take an answered request out; return those that may start now."""
-        self._open.pop(pending.id, None)
+        """Take an answered request out; return those that may start now. After `drain` there is nothing to take out."""
+        if self._open.get(pending.id) is not pending:
+            return []
+        following = self.release(pending)
+        del self._open[pending.id]
         self._counts[pending.method.lane] -= 1
-        return self.release(pending)
+        return following + self._begin_ready()
 
     def release(self, pending: Pending) -> list[Pending]:
         """Let go what the request held up by its order, though it is not answered yet; return what may start now."""
+        if self._open.get(pending.id) is not pending:
+            return []
         started: list[Pending] = []
         following = self._let_go(pending)
         if following is not None:
@@ -138,6 +143,10 @@ class Connection:
                 self._waiting -= 1
                 following.at_work = True
                 started.append(following)
+        return started + self._begin_ready()
+
+    def _begin_ready(self) -> list[Pending]:
+        started: list[Pending] = []
         while self._ready and self._counts["short"] < self.limits.in_flight:
             self._waiting -= 1
             started.append(self._begin_short(self._ready.popleft()))

@@ -219,17 +219,20 @@ class Caller:
             return
         self.ended = True
         self._on_idle = None
-        self._give_up()
+        _, after = self._give_up()
         self.services.attachments.leave(self.visitor)
         at_end, self.at_end = self.at_end, {}
-        for callback in at_end.values():
+        for callback in (*at_end.values(), *after):
             callback()
 
     def shut_down(self) -> None:
         """Answer everything that is open, because the daemon stops."""
         error = WrongState("SHUTTING_DOWN", "the daemon is shutting down")
-        for pending in self._give_up():
+        found, after = self._give_up()
+        for pending in found:
             self._refuse(pending.id, error)
+        for callback in after:
+            callback()
 
     def _choose(self, line: bytes) -> bytes | None:
         """Let the door that a message is for take it; the first that is initialized keeps the connection."""
@@ -281,13 +284,15 @@ class Caller:
         connection.stopping = self.services.stopping
         self._entries, self._bare = door.entries, door.bare
 
-    def _give_up(self) -> list[Pending]:
+    def _give_up(self) -> tuple[list[Pending], list[Callable[[], None]]]:
+        """Return what was open, and what is to be done after its answers: it gives back what was held meanwhile."""
         self._starting.clear()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             if call.work is not None:
                 call.work.cancel()
-        return self.connection.drain()
+        after = [callback for call in calls.values() for callback in call.after]
+        return self.connection.drain(), after
 
     def _answer_now(self, pending: Pending) -> bytes:
         try:
@@ -307,6 +312,14 @@ class Caller:
         work.step()
 
     def _finish(self, pending: Pending, outcome: Outcome | DaemonError) -> None:
+        """Answer a request. What goes wrong here, in whatever read the answer, costs this connection and no other."""
+        try:
+            self._conclude(pending, outcome)
+        except Exception:  # noqa: BLE001
+            _log.exception("the end of %s crashed", pending.method.name)
+            self.peer.abort("a fault of the daemon")
+
+    def _conclude(self, pending: Pending, outcome: Outcome | DaemonError) -> None:
         if isinstance(outcome, DaemonError):
             self._refuse(pending.id, outcome)
         else:

@@ -206,8 +206,16 @@ class SocketPeer(Peer):
         """Handle some messages; return whether others are left.
 
         Answers that are there at once are queued together, at the latest before anything else is queued: what is on the
-        wire is in the order in which it was said.
+        wire is in the order in which it was said. What goes wrong here costs this connection and no other.
         """
+        try:
+            self._handle_some(lines)
+        except Exception:  # noqa: BLE001
+            _log.exception("a message could not be handled")
+            self.abort("a fault of the daemon")
+        return bool(lines)
+
+    def _handle_some(self, lines: deque[bytes]) -> None:
         receive = self.caller.receive
         for _ in range(LINES_AT_ONCE):
             if not lines:
@@ -219,7 +227,6 @@ class SocketPeer(Peer):
                 self._at_once.append(answer)
         if self._at_once:
             self._queue_at_once()
-        return bool(lines)
 
     def _queue_at_once(self) -> None:
         # Taken out first: to queue them is to answer, and that looks here again.

@@ -54,6 +54,21 @@ async def find_turn(services: Services, thread_id: str, turn_id: str) -> AppTurn
     )
 
 
+async def promised_turn(services: Services, thread_id: str, turn_id: str) -> AppTurn:
+    """Return a turn that has not begun as of a moment before: what has become of it since is told later."""
+    found = await find_turn(services, thread_id, turn_id)
+    said = found.input if found is not None else ()
+    model = found.model if found is not None else UNSET
+    return AppTurn(
+        id=turn_id,
+        thread_id=thread_id,
+        run_id=turn_id,
+        status="queued",
+        input=said,
+        model=model,
+    )
+
+
 async def _read_ended(store: Gateway, thread_id: str, turn_id: str, first: int) -> AppTurn | None:
     """Return a turn out of the log, which is read from its first event to the one that ended it."""
     fold = Fold(thread_id)

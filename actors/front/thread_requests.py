@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
 from roost.actors.errors import DaemonError, Overloaded
 from roost.actors.front.clock import now_ms
@@ -23,6 +24,7 @@ from roost.actors.front.thread_feeds import ThreadClient
 from roost.actors.front.thread_following import client_of, follow, live_tail, shown
 from roost.actors.front.thread_notes import View
 from roost.actors.front.thread_pages import MAX_BYTES, ItemsPage, read_items, read_turn_head
+from roost.actors.front.thread_past import promised_turn
 from roost.actors.front.thread_shapes import thread_of
 from roost.actors.front.workspace import make_scratch
 from roost.schemas.agent import AgentCreated, AgentSpec, CreateAgent
@@ -182,8 +184,11 @@ async def resume_thread(call: Call, params: ThreadResumeParams) -> msgspec.Raw:
     asked = feed.tail.dated([*state.asked()])
     if asked:
         call.after.insert(0, lambda: client.tell(asked, tail.is_open))
+    thread = thread_of(page.row, state)
     turn = state.turn.shown(params.thread_id) if state.turn is not None else None
-    return page_answer(page, thread_of(page.row, state), turn, {}, client.view.line_bytes)
+    if turn is None and thread.active_turn_id is not UNSET:
+        turn = await promised_turn(call.services, params.thread_id, thread.active_turn_id)
+    return page_answer(page, thread, turn, {}, client.view.line_bytes)
 
 
 async def read_thread(call: Call, params: ThreadReadParams) -> msgspec.Raw:
@@ -315,9 +320,12 @@ async def _read(
             turn = state.turn.shown(thread_id)
         else:
             turn = await read_turn_head(call.services.store, thread_id)
+    thread = thread_of(page.row)
+    if turn is None and thread.active_turn_id is not UNSET:
+        turn = await promised_turn(call.services, thread_id, thread.active_turn_id)
     further = {} if page.found else unless_found
     line_bytes = client_of(call.caller).view.line_bytes
-    return page_answer(page, thread_of(page.row), turn, further, line_bytes)
+    return page_answer(page, thread, turn, further, line_bytes)
 
 
 async def _page(

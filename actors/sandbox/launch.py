@@ -133,7 +133,6 @@ def _plan(
         "program": program,
         "limits": _limits(rules),
         "tasks": rules.tasks,
-        "group": f"roost-{rules.tasks}",
         # In a network namespace of its own a command reaches nobody but itself.
         "filter": make_filter(kind, sockets=inside or policy.network, namespaces=inside),
         "bubblewrap": backend.program if inside else "",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         program: str
         limits: list[tuple[int, int]]
         tasks: int
-        group: str
         filter: bytes
         bubblewrap: str
         options: list[str]
@@ -45,6 +44,8 @@ MOST_ARGUMENTS = 8900
 """Bubblewrap takes 9,000: its own options, three for each variable, and those of the command together."""
 OOM_FIRST = "1000"
 GROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
+GROUP = "roost-"
+TRIES = 3
 # Python ignores these itself.
 IGNORED_BY_PYTHON = ("PIPE", "XFSZ")
 # Bubblewrap has to stay while the command, to whose group it belongs, deals with these.
@@ -90,7 +91,7 @@ def _bound(plan: Plan) -> None:
     """Set the limits that hold for this process and all that it starts."""
     if plan["tasks"]:
         if os.getuid() == 0:
-            _join_group(plan["group"], plan["tasks"])
+            _join_group(plan["tasks"])
         _limit(resource.RLIMIT_NPROC, plan["tasks"] + _count_tasks())
     for number, most in plan["limits"]:
         _limit(number, most)
@@ -122,18 +123,37 @@ def _count_tasks() -> int:
     return count
 
 
-def _join_group(name: str, most: int) -> None:
-    """Join the control group of all of root's commands in sandboxes: the other limit does not hold for root."""
+def _join_group(most: int) -> None:
+    """Join a control group of this command's own: the other limit does not hold for root.
+
+    What is left of commands that have ended is removed by the way: the system refuses it for those that still run.
+    """
     for base in GROUPS:
-        folder = f"{base}/{name}"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            for file, text in (("pids.max", str(most)), ("cgroup.procs", "0")):
-                with open(f"{folder}/{file}", "w") as target:
-                    target.write(text)
-        except OSError:
-            continue
-        return
+        joined = any(_join(f"{base}/{GROUP}{os.getpid()}", most) for _ in range(TRIES))
+        if joined:
+            _remove_empty(base)
+            return
+
+
+def _join(folder: str, most: int) -> bool:
+    """Return whether that was possible; another command's start may just have removed the empty group."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for file, text in (("pids.max", str(most)), ("cgroup.procs", "0")):
+            with open(f"{folder}/{file}", "w") as target:
+                target.write(text)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_empty(base: str) -> None:
+    for name in os.listdir(base):
+        if name.startswith(GROUP):
+            try:  # noqa: SIM105 - contextlib would cost every start its import
+                os.rmdir(f"{base}/{name}")
+            except OSError:
+                pass
 
 
 def _become_bubblewrap(plan: Plan, env: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import trio
 
-from tests.support.commands import environ, exec_command_line, exec_running, read_all
+from tests.support.commands import command, environ, exec_command_line, exec_running, read_all
 from tests.support.daemon import RunningDaemon, eventually
 from tests.support.exec import daemon_for_commands
 
@@ -151,3 +151,22 @@ async def test_a_client_that_is_killed_takes_the_command_with_it(daemon: Running
         process.kill()
     eventually(lambda: not psutil.pid_exists(pid), LIMIT)
     assert process.returncode == -signal.SIGKILL
+
+
+async def test_an_input_that_cannot_be_read_is_told(daemon: RunningDaemon) -> None:
+    async with exec_running(daemon.home, "-i", "cat", redirection="0>/dev/null") as process:
+        assert await read_all(process.stderr) == b"roost: standard input: Bad file descriptor\n"
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [("ps",), ("status",), ("up",), ("exec", "true")])
+@pytest.mark.parametrize("autostart", ["0", "1"])
+async def test_roost_in_a_command_says_that_it_is_not_let_in(
+    daemon: RunningDaemon, arguments: tuple[str, ...], autostart: str
+) -> None:
+    inner = ("--env", f"ROOST_AUTOSTART={autostart}", "--", *command(daemon.home, *arguments))
+    path = ("--env", "PYTHONPATH")
+    ended = await run(daemon, *path, *inner)
+    assert ended.returncode == 1
+    assert b"lets only its own user in, and no process that runs under it" in ended.stderr
+    assert daemon.pid("front"), "the daemon goes on"

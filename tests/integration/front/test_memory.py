@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from trio.socket import SO_LINGER, SOL_SOCKET
 
+from roost.schemas.thread_log import ReadItems
 from tests.support.front import (
     Client,
     FrontHouse,
@@ -22,6 +23,7 @@ from tests.support.front import (
     open_client,
     open_front,
 )
+from tests.support.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -158,3 +160,21 @@ async def test_an_ended_connection_leaves_no_cycle(
 
 def _is_ours(found: object) -> bool:
     return type(found).__module__.partition(".")[0] == "roost"
+
+
+async def test_who_goes_while_a_thread_is_opened_leaves_it_to_nobody(tmp_path: Path) -> None:
+    async with open_front(tmp_path) as house:
+        house.store.add_agent()
+        house.store.silent.add(ReadItems)
+        stream = await trio.open_unix_socket(house.socket_path)
+        await stream.send_all(
+            b'{"id":1,"method":"initialize","params":{"clientInfo":{"name":"x"}}}\n'
+            b'{"id":2,"method":"thread/resume","params":{"threadId":"session_1"}}\n'
+        )
+        threads = house.front.services.threads
+        with trio.fail_after(10):
+            await until(lambda: any(isinstance(one, ReadItems) for one in house.store.heard))
+            assert len(threads) == 1
+            await stream.aclose()
+            await until(lambda: len(threads) == 0)
+            await until(lambda: not house.store.watched)

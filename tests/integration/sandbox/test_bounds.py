@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -15,12 +15,9 @@ from roost.actors.sandbox.policy import FULL_ACCESS, Policy
 from roost.schemas.boot import Backend
 from tests.support.cage import READ_ONLY, SECRET, WORKSPACE, Cage, backend_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 MIB = 1024 * 1024
 TASKS = 64
-GROUP = Path("/sys/fs/cgroup/pids") / f"roost-{TASKS}"
+GROUPS = Path("/sys/fs/cgroup/pids")
 FORK_BOMB = """
 children = []
 try:
@@ -39,26 +36,53 @@ for pid in children:
 """
 
 
-@pytest.fixture
-def group() -> Iterator[None]:
-    """The control group of such a limit, which only root's commands need."""
-    yield
-    if GROUP.exists():
-        GROUP.rmdir()
-
-
 @pytest.fixture(params=[READ_ONLY, WORKSPACE], ids=lambda policy: policy.type)
 def policy(request: pytest.FixtureRequest) -> Policy:
     found: Policy = request.param
     return found
 
 
-@pytest.mark.usefixtures("group")
-def test_a_fork_bomb_is_bounded(cage: Cage, backend: Backend, policy: Policy) -> None:
-    if os.getuid() == 0 and not os.access(GROUP.parent, os.W_OK):
+@pytest.fixture
+def bounded_tasks() -> None:
+    if os.getuid() == 0 and not os.access(GROUPS, os.W_OK):
         pytest.skip("root has no limit of processes without a control group")
+
+
+@pytest.mark.usefixtures("bounded_tasks")
+def test_a_fork_bomb_is_bounded(cage: Cage, backend: Backend, policy: Policy) -> None:
     ended = cage.attempt(policy, backend, FORK_BOMB, rules=cage.rules(tasks=TASKS))
     assert ended.said.startswith("bounded"), ended.said
+
+
+@pytest.mark.usefixtures("bounded_tasks")
+def test_a_fork_bomb_takes_nothing_from_another_command(cage: Cage, backend: Backend) -> None:
+    if os.getuid() and backend.name == "landlock":
+        pytest.skip("the processes of one user are counted together")
+    rules, full, over = cage.rules(tasks=TASKS), cage.work / "full", cage.work / "over"
+    for fifo in (full, over):
+        os.mkfifo(fifo)
+    bomb = FORK_BOMB.replace(
+        "for pid", "open('full', 'w').close(); open('over').close()\nfor pid", 1
+    )
+    with ThreadPoolExecutor() as threads:
+        held = threads.submit(cage.attempt, WORKSPACE, backend, bomb, rules=rules)
+        full.read_bytes()
+        ended = cage.attempt(READ_ONLY, backend, "print(os.fork() and 'forked')", rules=rules)
+        over.write_bytes(b"")
+        assert held.result().said.startswith("bounded")
+    for fifo in (full, over):
+        fifo.unlink()
+    assert "forked" in ended.said, ended.said
+
+
+@pytest.mark.usefixtures("bounded_tasks")
+def test_commands_that_have_ended_leave_no_control_group(cage: Cage, backend: Backend) -> None:
+    left = 2
+    for _ in range(20):
+        # Commands of other tests may run, or have just ended.
+        cage.attempt(READ_ONLY, backend, "print()")
+        left = min(left, len(list(GROUPS.glob("roost-*"))))
+    assert left <= 1
 
 
 def test_a_memory_bomb_is_bounded(cage: Cage, backend: Backend, policy: Policy) -> None:

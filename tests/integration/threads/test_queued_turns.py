@@ -36,8 +36,11 @@ def test_a_turn_that_has_not_begun_is_open_until_it_is_interrupted(
     error = client.refused("turn/start", threadId=waiting, input=SAID)
     assert brief(error) == (-32602, "turnInProgress")
     assert inside(error, "data")["activeTurnId"] == turn["id"]
-    shown = inside(client.call("thread/read", threadId=waiting), "thread")
-    assert (shown["status"], shown["activeTurnId"]) == ("running", turn["id"])
+    for method in ("thread/read", "thread/resume"):
+        answer = client.call(method, threadId=waiting)
+        shown = inside(answer, "thread")
+        assert (shown["status"], shown["activeTurnId"]) == ("running", turn["id"])
+        assert answer["activeTurn"] == turn
     steered = client.call("turn/steer", threadId=waiting, turnId=turn["id"], input=SAID)
     assert steered["queued"] is True
     assert steered["turn"] == turn, "what it is to begin with is shown"

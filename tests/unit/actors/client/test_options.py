@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -115,3 +116,15 @@ def test_a_root_that_is_not_there_is_a_wrong_use(tmp_path: Path) -> None:
     ended = CliRunner().invoke(cli, given)
     assert ended.exit_code == 2
     assert "there is no folder" in ended.output
+
+
+def test_exec_from_a_folder_that_is_gone_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    ended = CliRunner().invoke(cli, ["--home", str(tmp_path), "exec", "pwd"])
+    assert ended.exit_code == 1
+    assert "this folder does not exist any more; name one with --cwd" in ended.output
