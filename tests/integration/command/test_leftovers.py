@@ -158,6 +158,7 @@ async def test_an_orphan_that_hides_once_it_is_known_lives_as_long_as_its_comman
     with trio.fail_after(20):
         async with running(leftovers, script) as other:
             pid = other.words()[0]
+            await until(lambda: pid in children(os.getpid()))
             assert await command(Collected(), "true", leftovers=leftovers).run() == CommandEnded(0)
             fifo.write_text("")
             await other.until(b"hidden")
@@ -181,6 +182,7 @@ async def test_each_orphan_is_looked_at_once_however_many_commands_end(
     with trio.fail_after(20):
         async with running(leftovers, script) as other:
             await other.until(b"\n", 6)
+            await until(lambda: set(other.words()) <= set(children(os.getpid())))
             for _ in range(5):
                 await command(Collected(), "true", leftovers=leftovers).run()
             assert [looks[pid] for pid in other.words()] == [1] * 6
