@@ -336,7 +336,7 @@ def test_scenario_44_a_command_ends_with_its_connection(shared: RunningDaemon) -
         client.close()
         wait_none_left(shared)
         # What was looked at while it died may have been passed over.
-        eventually(partial(all_gone, processes))
+        assert eventually(partial(all_gone, processes))
 
 
 def test_scenario_44_a_command_ends_with_the_daemon(home: Path) -> None:

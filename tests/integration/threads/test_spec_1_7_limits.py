@@ -207,6 +207,7 @@ def test_spec_5_an_ephemeral_thread_without_followers_is_dropped(walks: Walks) -
     walk = walks()
     starts(walk, ephemeral=True)
     mine = walk.names["th_a"]
+    assert cast("Json", walk.ask("thread/read", threadId=mine)["thread"])["id"] == mine
     walk.close()
 
     def gone() -> bool:
@@ -214,7 +215,7 @@ def test_spec_5_an_ephemeral_thread_without_followers_is_dropped(walks: Walks) -
         answer = other.answer({"id": 1, "method": "thread/read", "params": {"threadId": mine}})
         return cast("Json", answer.get("error") or {}).get("code") == -32020
 
-    eventually(gone)
+    assert eventually(gone)
 
 
 def test_spec_edge_1_6_a_store_that_is_full(walk: SocketWalk) -> None:
